@@ -1,0 +1,43 @@
+// A fixed set of threads that run numbered tasks. Which thread runs a task never changes a result: tasks write to
+// places of their own and reductions are done in task order by the caller.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kvart {
+
+class ThreadPool {
+ public:
+  // threads >= 1; the calling thread is one of them.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls task(index, thread) for each index in [0, count), thread in [0, threads()), and returns when all are done.
+  // Not re-entrant: a task never calls run.
+  void run(int count, const std::function<void(int index, int thread)>& task);
+
+ private:
+  void work(int thread);
+  void drain(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  const std::function<void(int, int)>* task_ = nullptr;
+  int count_ = 0;
+  std::atomic<int> next_ = 0;
+  std::atomic<int> busy_ = 0;
+  std::atomic<unsigned> round_ = 0;
+  std::atomic<bool> stop_ = false;
+};
+
+}  // namespace kvart
