@@ -48,11 +48,11 @@ struct BlockQ8_0 {
   int8_t codes[32];
 };
 
-// A block of 256 is 8 groups of 32. Group g has a 6-bit scale s and a 6-bit minimum m, both in 12
-// bytes:
-//   g < 4:  s = scales[g] & 63                                  m = scales[g + 4] & 63
-//   g >= 4: s = scales[g + 4] & 15 | scales[g − 4] >> 6 << 4    m = scales[g + 4] >> 4 | scales[g]
-//   >> 6 << 4
+// A block of 256 is 8 groups of 32. Group g has a 6-bit scale s and a 6-bit minimum m:
+//   g < 4:  s = scales[g] & 63
+//           m = scales[g + 4] & 63
+//   g >= 4: s = scales[g + 4] & 15 | scales[g - 4] >> 6 << 4
+//           m = scales[g + 4] >> 4 | scales[g] >> 6 << 4
 // Codes: byte 32·p + j holds code j of group 2p in its low half and code j of group 2p + 1 in its
 // high half. value = (scale·s)·code − (minimum·m)
 struct BlockQ4_K {
@@ -73,8 +73,8 @@ struct BlockQ5_K {
 
 // A block of 256 is 2 halves of 4 groups of 32; each 16 values have an 8-bit signed scale. Code j
 // of group g of half h:
-//   low four bits:  low_bits[64·h + 32·(g % 2) + j], its low half for g < 2, its high half for g >=
-//   2 high two bits:  high_bits[32·h + j] >> 2·g & 3
+//   low four bits: of low_bits[64·h + 32·(g % 2) + j]; its low half if g < 2, else its high half
+//   high two bits: high_bits[32·h + j] >> 2·g & 3
 // value = (scale·scales[8·h + 2·g + j / 16])·(code − 32)
 struct BlockQ6_K {
   uint8_t low_bits[128];
