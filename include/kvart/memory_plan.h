@@ -1,0 +1,66 @@
+// MemoryPlan: the bytes of a cache, computed before anything is allocated. The planner, the allocator and the tests call
+// this one pure function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvart/format.h"
+#include "kvart/result.h"
+
+namespace kvart {
+
+struct LayerShape {
+  int kv_heads = 0;
+  int head_dim = 0;
+  int window = 0;  // tokens that a query sees at most, itself included; 0: all
+};
+
+struct CacheShape {
+  std::vector<LayerShape> layers;
+};
+
+struct MemoryPlanInput {
+  CacheShape shape;
+  Policy policy;
+  int64_t context_tokens = 0;      // per sequence, as long as the plan must hold
+  int64_t max_sequences = 0;       // that run at the same time; 0: as many as fit in budget_bytes
+  uint64_t budget_bytes = 0;       // 0: no limit, max_sequences decides
+};
+
+// Layers that see the same tokens share a pool: all full-attention layers are one group, and the layers of each window
+// length another. A windowed group holds at most the blocks that a window can touch.
+struct GroupPlan {
+  int window = 0;
+  std::vector<int> layers;            // indices into the shape
+  uint64_t page_bytes = 0;            // one sealed block: codes + parameters + padding
+  uint64_t code_bytes = 0;            // of page_bytes
+  uint64_t parameter_bytes = 0;       // of page_bytes
+  uint64_t padding_bytes = 0;         // of page_bytes
+  uint64_t slot_bytes = 0;            // one open or sink block, full precision
+  int64_t pages_per_sequence = 0;     // sealed blocks of one sequence of context_tokens
+  int64_t slots_per_sequence = 0;     // 1 open block + sink blocks
+  int64_t pages = 0;                  // in the arena
+  int64_t slots = 0;                  // in the arena
+};
+
+struct MemoryPlan {
+  std::vector<GroupPlan> groups;
+  int64_t context_tokens = 0;
+  int64_t sequences = 0;              // that fit with context_tokens each
+  uint64_t bytes_per_sequence = 0;    // pages + slots of one sequence
+  uint64_t total_bytes = 0;           // what the allocator takes: pages and slots of all groups
+  double sealed_bytes_per_token = 0;  // page bytes of all groups / 64: the marginal cost of a token (full groups only)
+  uint64_t f16_bytes_per_token = 0;   // 16-bit bytes per token of all layers: the usual figure
+  double effective_bits = 0;          // sealed bits per stored value, parameters and padding included
+};
+
+// Error: unsupported head_dim, no layers, a policy that doesn't cover the layers, sizes that overflow 64 bits, or (code
+// out_of_memory) a budget that doesn't hold one sequence; the message has both figures.
+Result<MemoryPlan> plan_memory(const MemoryPlanInput& input);
+
+// The full-precision format of open and sink blocks.
+const FormatInfo& open_block_format();
+
+}  // namespace kvart
