@@ -1,6 +1,7 @@
 # kvart_layer(NAME FOLDER LINK ...): the static library kvart_NAME of the folder's *.cpp, with every file of FOLDER/isa
 # compiled once per instruction set, in a namespace of that set's own, so that no inline function compiled for one set
-# can be linked into another's path.
+# can be linked into another's path. The global property kvart_object_owners lists all targets that hold objects: what
+# the installed library is made of.
 
 add_library(kvart_options INTERFACE)
 target_compile_features(kvart_options INTERFACE cxx_std_20)
@@ -36,6 +37,7 @@ function(kvart_isa_library target)
     target_compile_definitions(${objects} PRIVATE KVART_ISA=isa_${isa} KVART_ISA_${isa}=1)
     set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+    set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${objects})
   endforeach()
 endfunction()
 
@@ -49,6 +51,7 @@ function(kvart_layer name folder)
     set(sources ${PROJECT_BINARY_DIR}/empty.cpp)
   endif()
   add_library(${target} STATIC ${sources})
+  set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${target})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PUBLIC kvart_options ${layer_LINK})
   if(isa_sources)

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs the Debian or Ubuntu packages that are missing: `setup.sh build`, or `setup.sh test` for the tests' as well.
+# Does nothing, and asks for nothing, where all are there.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build make pkg-config python3 ca-certificates
+  libpcre2-dev nlohmann-json3-dev libcli11-dev libfmt-dev libxxhash-dev libgtest-dev libgmock-dev
+)
+case "${1:-build}" in
+  build) ;;
+  test) packages+=(clang clang-tidy clang-format-14 binutils) ;;
+  *)
+    echo "usage: setup.sh [build|test]" >&2
+    exit 1
+    ;;
+esac
+
+# The model is fetched with pip: from the interpreter if it has it, else from a virtual environment of its own.
+if ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
+  packages+=(python3-venv)
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: not a Debian system; make sure that these (or their like) are installed:" >&2
+  echo "  ${packages[*]}" >&2
+  exit 0
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: as root, run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}" >&2
+# One root shell for both steps, so that a password is asked for once.
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
+  apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq update &&
+  apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq -y --no-install-recommends install "$@"
+' sh "${missing[@]}" >&2 || {
+  echo "setup: could not install: ${missing[*]}; is the network there?" >&2
+  exit 1
+}
