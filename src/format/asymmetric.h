@@ -1,0 +1,160 @@
+// Asymmetric formats, by bits and by the axis that shares a scale and a minimum: x ~ q * scale +
+// minimum.
+//
+//   m = f16(min), s = f16((max - m) / steps), q = clamp(rne((x - m) / s), 0, steps), steps = 2^bits
+//   - 1
+//
+// q * s is exact in f32 (at most 8 + 11 bits), so decoding rounds once and gives the same bits with
+// or without fma. A scale that underflows f16 is 0: all codes 0, the group decodes to m. Ranges
+// beyond f16 saturate. With clip < 1 the range is narrowed about its middle first (2 bits: outer
+// values cost more than they are worth).
+#pragma once
+
+#include "format/rows.h"
+
+namespace kvart::KVART_ISA {
+
+struct ScaleAndMinimum {
+  uint16_t scale;
+  uint16_t minimum;
+};
+
+inline ScaleAndMinimum asymmetric_parameters(float low, float high, float steps, float clip) {
+  if (clip != 1.0f) {
+    const float middle = 0.5f * low + 0.5f * high;
+    const float reach = (0.5f * high - 0.5f * low) * clip;
+    low = middle - reach;
+    high = middle + reach;
+  }
+  const uint16_t minimum = f32_to_f16_saturated(low);
+  return {f32_to_f16_saturated((high - f16_to_f32(minimum)) / steps), minimum};
+}
+
+inline uint8_t asymmetric_code(float x, float scale, float minimum, float steps) {
+  const float divisor = scale > 0.0f ? scale : 1.0f;
+  const float code = round_even(clamp((x - minimum) / divisor, 0.0f, steps));
+  return static_cast<uint8_t>(static_cast<int>(scale > 0.0f ? code : 0.0f));
+}
+
+// One scale and minimum per channel over `group` tokens. Parameters: scale [64/group][d], then
+// minimum [64/group][d].
+template <int bits, int group, int clip_percent = 100>
+struct PerChannel {
+  static constexpr int code_bits = bits;
+  static constexpr bool full_precision = false;
+  static constexpr int groups = block_tokens / group;
+  static constexpr float steps = (1 << bits) - 1;
+
+  static size_t row_bytes(int d) { return packed_row_bytes(bits, d); }
+  static size_t parameter_bytes(int d) {
+    return sizeof(uint16_t) * 2 * groups * static_cast<size_t>(d);
+  }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
+    for (int g = 0; g < groups; ++g) {
+      const float* rows = x + static_cast<ptrdiff_t>(g) * group * d;
+      encode_group(rows, d, codes + g * group * row_bytes(d), parameters + g * d,
+                   parameters + (groups + g) * d);
+    }
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
+                     float* out) {
+    float scale[max_head_dim];
+    float minimum[max_head_dim];
+    uint8_t row[max_head_dim];
+    int loaded = -1;
+    for (int t = first; t < first + count; ++t, out += d) {
+      if (t / group != loaded) {
+        loaded = t / group;
+        f16_row_to_f32(parameters + loaded * d, d, scale);
+        f16_row_to_f32(parameters + (groups + loaded) * d, d, minimum);
+      }
+      unpack_row<bits>(codes + t * row_bytes(d), d, row);
+      for (int c = 0; c < d; ++c) out[c] = static_cast<float>(row[c]) * scale[c] + minimum[c];
+    }
+  }
+
+ private:
+  static void encode_group(const float* x, int d, uint8_t* codes, uint16_t* scales,
+                           uint16_t* minima) {
+    float low[max_head_dim];
+    float high[max_head_dim];
+    std::memcpy(low, x, sizeof(float) * d);
+    std::memcpy(high, x, sizeof(float) * d);
+    for (int t = 1; t < group; ++t) {
+      for (int c = 0; c < d; ++c) {
+        const float value = x[t * d + c];
+        low[c] = value < low[c] ? value : low[c];
+        high[c] = value > high[c] ? value : high[c];
+      }
+    }
+    for (int c = 0; c < d; ++c) {
+      const ScaleAndMinimum p =
+          asymmetric_parameters(low[c], high[c], steps, clip_percent / 100.0f);
+      scales[c] = p.scale;
+      minima[c] = p.minimum;
+    }
+    f16_row_to_f32(scales, d, high);
+    f16_row_to_f32(minima, d, low);
+    uint8_t row[max_head_dim];
+    for (int t = 0; t < group; ++t) {
+      for (int c = 0; c < d; ++c) row[c] = asymmetric_code(x[t * d + c], high[c], low[c], steps);
+      pack_row<bits>(row, d, codes + t * row_bytes(d));
+    }
+  }
+};
+
+// One scale and minimum per token over `group` channels (the last group may be shorter).
+// Parameters: scale [ceil(d/group)][64 tokens], then minimum [ceil(d/group)][64 tokens].
+template <int bits, int group, int clip_percent = 100>
+struct PerTokenAsymmetric {
+  static constexpr int code_bits = bits;
+  static constexpr bool full_precision = false;
+  static constexpr float steps = (1 << bits) - 1;
+
+  static int groups(int d) { return (d + group - 1) / group; }
+  static size_t row_bytes(int d) { return packed_row_bytes(bits, d); }
+  static size_t parameter_bytes(int d) {
+    return sizeof(uint16_t) * 2 * block_tokens * static_cast<size_t>(groups(d));
+  }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
+    uint8_t row[max_head_dim];
+    for (int t = 0; t < block_tokens; ++t, x += d) {
+      for (int g = 0; g < groups(d); ++g) {
+        const int begin = g * group;
+        const int end = begin + group < d ? begin + group : d;
+        float low = x[begin];
+        float high = x[begin];
+        for (int c = begin + 1; c < end; ++c) {
+          low = x[c] < low ? x[c] : low;
+          high = x[c] > high ? x[c] : high;
+        }
+        const ScaleAndMinimum p = asymmetric_parameters(low, high, steps, clip_percent / 100.0f);
+        parameters[g * block_tokens + t] = p.scale;
+        parameters[(groups(d) + g) * block_tokens + t] = p.minimum;
+        const float scale = f16_to_f32(p.scale);
+        const float minimum = f16_to_f32(p.minimum);
+        for (int c = begin; c < end; ++c) row[c] = asymmetric_code(x[c], scale, minimum, steps);
+      }
+      pack_row<bits>(row, d, codes + t * row_bytes(d));
+    }
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
+                     float* out) {
+    uint8_t row[max_head_dim];
+    for (int t = first; t < first + count; ++t, out += d) {
+      unpack_row<bits>(codes + t * row_bytes(d), d, row);
+      for (int g = 0; g < groups(d); ++g) {
+        const float scale = f16_to_f32(parameters[g * block_tokens + t]);
+        const float minimum = f16_to_f32(parameters[(groups(d) + g) * block_tokens + t]);
+        const int end = (g + 1) * group < d ? (g + 1) * group : d;
+        for (int c = g * group; c < end; ++c) out[c] = static_cast<float>(row[c]) * scale + minimum;
+      }
+    }
+  }
+};
+
+}  // namespace kvart::KVART_ISA

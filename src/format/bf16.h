@@ -1,0 +1,30 @@
+// bf16: bfloat16, no parameters.
+#pragma once
+
+#include "format/rows.h"
+
+namespace kvart::KVART_ISA {
+
+struct bf16 {
+  static constexpr int version = 1;
+  static constexpr const char* description = "16 bits with the range of f32";
+  static constexpr int code_bits = 16;
+  static constexpr bool full_precision = false;
+
+  static size_t row_bytes(int d) { return sizeof(uint16_t) * static_cast<size_t>(d); }
+  static size_t parameter_bytes(int /*d*/) { return 0; }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* /*parameters*/) {
+    auto* rows = reinterpret_cast<uint16_t*>(codes);
+    for (int i = 0; i < block_tokens * d; ++i) rows[i] = f32_to_bf16(x[i]);
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* /*parameters*/, int d, int first,
+                     int count, float* out) {
+    const uint16_t* rows =
+        reinterpret_cast<const uint16_t*>(codes) + static_cast<ptrdiff_t>(first) * d;
+    for (int i = 0; i < count * d; ++i) out[i] = bf16_to_f32(rows[i]);
+  }
+};
+
+}  // namespace kvart::KVART_ISA

@@ -1,0 +1,59 @@
+// fp8_e4m3: OCP e4m3 codes (sign, 4 exponent bits, 3 mantissa bits, bias 7, largest 448, no
+// infinities, NaN 0x7f), one f16 scale per token: s = f16(amax / 448), code = e4m3(x / s), round to
+// nearest even, saturating. NaN is never encoded. A row of zeros has scale 0 and decodes to 0.
+#pragma once
+
+#include "format/int8.h"
+#include "format/rows.h"
+
+namespace kvart::KVART_ISA {
+
+inline uint8_t f32_to_e4m3(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = (bits >> 24) & 0x80u;
+  const float magnitude = clamp(std::bit_cast<float>(bits & 0x7fffffffu), 0.0f, 448.0f);
+  const uint32_t exact = std::bit_cast<uint32_t>(magnitude);
+  const uint32_t normal = ((exact + 0x7ffffu + ((exact >> 20) & 1u)) >> 20) - (120u << 3);
+  const auto subnormal = static_cast<uint32_t>(static_cast<int>(round_even(magnitude * 512.0f)));
+  return static_cast<uint8_t>(
+      sign | (magnitude < 0.015625f ? subnormal : normal));  // below 2^-6: subnormal
+}
+
+inline float e4m3_to_f32(uint8_t code) {
+  const uint32_t magnitude = code & 0x7fu;
+  const float normal = std::bit_cast<float>((magnitude << 20) + (120u << 23));
+  const float subnormal = static_cast<float>(static_cast<int>(magnitude)) * 0.001953125f;  // 2^-9
+  const float finite = magnitude < 8 ? subnormal : normal;
+  const float value = magnitude == 0x7fu ? std::bit_cast<float>(0x7fc00000u) : finite;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) |
+                              (static_cast<uint32_t>(code & 0x80u) << 24));
+}
+
+struct fp8_e4m3 {
+  static constexpr int version = 1;
+  static constexpr const char* description = "e4m3 floats, one scale per token";
+  static constexpr int code_bits = 8;
+  static constexpr bool full_precision = false;
+
+  static size_t row_bytes(int d) { return static_cast<size_t>(d); }
+  static size_t parameter_bytes(int /*d*/) { return sizeof(uint16_t) * block_tokens; }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
+    for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
+      parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 448.0f);
+      const float scale = f16_to_f32(parameters[t]);
+      for (int c = 0; c < d; ++c) codes[c] = scale > 0.0f ? f32_to_e4m3(x[c] / scale) : uint8_t{0};
+    }
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
+                     float* out) {
+    for (int t = first; t < first + count; ++t, out += d) {
+      const float scale = f16_to_f32(parameters[t]);
+      const uint8_t* row = codes + static_cast<ptrdiff_t>(t) * d;
+      for (int c = 0; c < d; ++c) out[c] = e4m3_to_f32(row[c]) * scale;
+    }
+  }
+};
+
+}  // namespace kvart::KVART_ISA

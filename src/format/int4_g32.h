@@ -1,0 +1,69 @@
+// int4_g32: symmetric 4-bit codes -8..7 (stored + 8), one f16 scale per token and 32 channels (the
+// last group may be shorter): s = f16(extreme / -8), extreme = the value of largest magnitude with
+// its sign, the positive one of two equals; q = clamp(rne(x / s), -8, 7). Parameters:
+// [ceil(d/32)][64 tokens].
+#pragma once
+
+#include "format/rows.h"
+
+namespace kvart::KVART_ISA {
+
+struct int4_g32 {
+  static constexpr int version = 1;
+  static constexpr const char* description = "4 bits per token over 32 channels, symmetric";
+  static constexpr int code_bits = 4;
+  static constexpr bool full_precision = false;
+  static constexpr int group = 32;
+
+  static int groups(int d) { return (d + group - 1) / group; }
+  static size_t row_bytes(int d) { return packed_row_bytes(4, d); }
+  static size_t parameter_bytes(int d) {
+    return sizeof(uint16_t) * block_tokens * static_cast<size_t>(groups(d));
+  }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
+    uint8_t row[max_head_dim];
+    for (int t = 0; t < block_tokens; ++t, x += d) {
+      for (int g = 0; g < groups(d); ++g) {
+        const int end = (g + 1) * group < d ? (g + 1) * group : d;
+        parameters[g * block_tokens + t] =
+            encode_group(x + g * group, end - g * group, row + g * group);
+      }
+      pack_row<4>(row, d, codes + t * row_bytes(d));
+    }
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
+                     float* out) {
+    uint8_t row[max_head_dim];
+    for (int t = first; t < first + count; ++t, out += d) {
+      unpack_row<4>(codes + t * row_bytes(d), d, row);
+      for (int g = 0; g < groups(d); ++g) {
+        const float scale = f16_to_f32(parameters[g * block_tokens + t]);
+        const int end = (g + 1) * group < d ? (g + 1) * group : d;
+        for (int c = g * group; c < end; ++c)
+          out[c] = static_cast<float>(static_cast<int>(row[c]) - 8) * scale;
+      }
+    }
+  }
+
+ private:
+  static uint16_t encode_group(const float* x, int n, uint8_t* codes) {
+    float low = 0.0f;
+    float high = 0.0f;
+    for (int c = 0; c < n; ++c) {
+      low = x[c] < low ? x[c] : low;
+      high = x[c] > high ? x[c] : high;
+    }
+    const uint16_t stored = f32_to_f16_saturated((high >= -low ? high : low) / -8.0f);
+    const float scale = f16_to_f32(stored);
+    const float divisor = scale != 0.0f ? scale : 1.0f;
+    for (int c = 0; c < n; ++c) {
+      const float code = scale != 0.0f ? round_even(clamp(x[c] / divisor, -8.0f, 7.0f)) : 0.0f;
+      codes[c] = static_cast<uint8_t>(static_cast<int>(code) + 8);
+    }
+    return scale == 0.0f ? uint16_t{0} : stored;
+  }
+};
+
+}  // namespace kvart::KVART_ISA

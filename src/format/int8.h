@@ -1,0 +1,51 @@
+// int8: symmetric 8-bit codes -127..127, one f16 scale per token: s = f16(amax / 127), q = rne(x /
+// s). A row of zeros has scale 0 and decodes to 0.
+#pragma once
+
+#include "format/rows.h"
+
+namespace kvart::KVART_ISA {
+
+// The largest magnitude of a row. x: [d].
+inline float row_amax(const float* x, int d) {
+  float amax = 0.0f;
+  for (int c = 0; c < d; ++c) {
+    const float magnitude = x[c] < 0.0f ? -x[c] : x[c];
+    amax = magnitude > amax ? magnitude : amax;
+  }
+  return amax;
+}
+
+struct int8 {
+  static constexpr int version = 1;
+  static constexpr const char* description = "8 bits per token, symmetric";
+  static constexpr int code_bits = 8;
+  static constexpr bool full_precision = false;
+
+  static size_t row_bytes(int d) { return static_cast<size_t>(d); }
+  static size_t parameter_bytes(int /*d*/) { return sizeof(uint16_t) * block_tokens; }
+
+  static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
+    for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
+      parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 127.0f);
+      const float scale = f16_to_f32(parameters[t]);
+      const float divisor = scale > 0.0f ? scale : 1.0f;
+      const float limit = scale > 0.0f ? 127.0f : 0.0f;
+      for (int c = 0; c < d; ++c) {
+        const float code = round_even(clamp(x[c] / divisor, -limit, limit));
+        codes[c] = static_cast<uint8_t>(static_cast<int8_t>(static_cast<int>(code)));
+      }
+    }
+  }
+
+  static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
+                     float* out) {
+    for (int t = first; t < first + count; ++t, out += d) {
+      const float scale = f16_to_f32(parameters[t]);
+      const auto* row = reinterpret_cast<const int8_t*>(codes) + static_cast<ptrdiff_t>(t) * d;
+      for (int c = 0; c < d; ++c) out[c] = static_cast<float>(row[c]) * scale;
+    }
+  }
+};
+
+}  // namespace kvart::KVART_ISA

@@ -1,0 +1,58 @@
+// The registry: every listed format's figures and, for each instruction set, its kernels.
+#include <algorithm>
+
+#include "base/check.h"
+#include "format/format_table.h"
+
+namespace kvart {
+
+namespace {
+const std::vector<FormatInfo>& infos() {
+  static const std::vector<FormatInfo> all = isa_scalar::format_infos();
+  return all;
+}
+
+std::vector<FormatKernels> with_infos(std::vector<FormatKernels> table) {
+  for (size_t i = 0; i < table.size(); ++i) table[i].info = &infos()[i];
+  return table;
+}
+}  // namespace
+
+bool head_dim_is_supported(int head_dim) {
+  return head_dim >= 16 && head_dim <= 256 && head_dim % 16 == 0;
+}
+
+std::span<const FormatInfo* const> formats() {
+  static const std::vector<const FormatInfo*> all = [] {
+    std::vector<const FormatInfo*> pointers;
+    for (const FormatInfo& info : infos()) pointers.push_back(&info);
+    return pointers;
+  }();
+  return all;
+}
+
+const FormatInfo* find_format(std::string_view name) {
+  const auto all = formats();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const FormatInfo* f) { return f->name == name; });
+  return found == all.end() ? nullptr : *found;
+}
+
+const FormatKernels& format_kernels(const FormatInfo* format, Isa isa) {
+  static const std::vector<FormatKernels> scalar = with_infos(isa_scalar::format_kernel_table());
+  static const std::vector<FormatKernels> avx2 = with_infos(isa_avx2::format_kernel_table());
+  static const std::vector<FormatKernels> avx512 = with_infos(isa_avx512::format_kernel_table());
+  const auto index = static_cast<size_t>(format - infos().data());
+  KVART_CHECK(index < infos().size(), "not a format of the list");
+  switch (isa) {
+    case Isa::scalar:
+      return scalar[index];
+    case Isa::avx2:
+      return avx2[index];
+    case Isa::avx512:
+      return avx512[index];
+  }
+  return scalar[index];
+}
+
+}  // namespace kvart
