@@ -2,16 +2,16 @@
 // formats.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "format/kernels.h"
 
 namespace kvart {
 
-#define KVART_DECLARE_TABLE(isa)                    \
-  namespace isa {                                   \
-  std::vector<FormatInfo> format_infos();           \
-  std::vector<FormatKernels> format_kernel_table(); \
+#define KVART_DECLARE_TABLE(isa)                              \
+  namespace isa {                                             \
+  extern const std::span<const FormatInfo> format_infos;      \
+  extern const std::span<const FormatKernels> format_kernels; \
   }
 KVART_DECLARE_TABLE(isa_scalar)
 KVART_DECLARE_TABLE(isa_avx2)

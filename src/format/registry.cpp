@@ -7,12 +7,12 @@
 namespace kvart {
 
 namespace {
-const std::vector<FormatInfo>& infos() {
-  static const std::vector<FormatInfo> all = isa_scalar::format_infos();
-  return all;
+std::span<const FormatInfo> infos() {
+  return isa_scalar::format_infos;
 }
 
-std::vector<FormatKernels> with_infos(std::vector<FormatKernels> table) {
+std::vector<FormatKernels> with_infos(std::span<const FormatKernels> kernels) {
+  std::vector<FormatKernels> table(kernels.begin(), kernels.end());
   for (size_t i = 0; i < table.size(); ++i) table[i].info = &infos()[i];
   return table;
 }
@@ -39,9 +39,9 @@ const FormatInfo* find_format(std::string_view name) {
 }
 
 const FormatKernels& format_kernels(const FormatInfo* format, Isa isa) {
-  static const std::vector<FormatKernels> scalar = with_infos(isa_scalar::format_kernel_table());
-  static const std::vector<FormatKernels> avx2 = with_infos(isa_avx2::format_kernel_table());
-  static const std::vector<FormatKernels> avx512 = with_infos(isa_avx512::format_kernel_table());
+  static const std::vector<FormatKernels> scalar = with_infos(isa_scalar::format_kernels);
+  static const std::vector<FormatKernels> avx2 = with_infos(isa_avx2::format_kernels);
+  static const std::vector<FormatKernels> avx512 = with_infos(isa_avx512::format_kernels);
   const auto index = static_cast<size_t>(format - infos().data());
   KVART_CHECK(index < infos().size(), "not a format of the list");
   switch (isa) {

@@ -1,4 +1,5 @@
-// The kernels of every listed format for one instruction set.
+// The kernels of every listed format for one instruction set. Data only: nothing here runs on a
+// machine that lacks it.
 #include "format/format_table.h"
 
 #include "kvart_format_headers.inc"
@@ -7,7 +8,7 @@ namespace kvart::KVART_ISA {
 
 namespace {
 template <class Format>
-FormatInfo info_of(const char* name) {
+constexpr FormatInfo info_of(const char* name) {
   return {name,
           Format::description,
           Format::version,
@@ -18,25 +19,24 @@ FormatInfo info_of(const char* name) {
 }
 
 template <class Format>
-FormatKernels kernels_of() {
+constexpr FormatKernels kernels_of() {
   return {nullptr, &Format::encode, &Format::decode};
 }
-}  // namespace
 
-std::vector<FormatInfo> format_infos() {
-  return {
+constexpr FormatInfo infos[] = {
 #define KVART_FORMAT(name) info_of<name>(#name),
 #include "kvart_formats.inc"
 #undef KVART_FORMAT
-  };
-}
+};
 
-std::vector<FormatKernels> format_kernel_table() {
-  return {
+constexpr FormatKernels kernels[] = {
 #define KVART_FORMAT(name) kernels_of<name>(),
 #include "kvart_formats.inc"
 #undef KVART_FORMAT
-  };
-}
+};
+}  // namespace
+
+constinit const std::span<const FormatInfo> format_infos = infos;
+constinit const std::span<const FormatKernels> format_kernels = kernels;
 
 }  // namespace kvart::KVART_ISA
