@@ -1,13 +1,14 @@
-# The commands of every day; `make help` lists them. Each installs what it needs on Debian 12 and Ubuntu 24.04.
+# The commands of every day; `make help` lists them. Each installs what it needs on Debian 12 and
+# Ubuntu 24.04.
 .DEFAULT_GOAL := help
 .PHONY: help setup model model-qwen build demo test asan tsan tidy format check-format clean
 
 JOBS ?= $(shell nproc)
 
 help:            ## This list
-	@sed -n 's/^\([a-z-]*\): *[a-z-]* *## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[a-z -]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:           ## Install the missing Debian packages (asks for root once; nothing to do, nothing asked)
+setup:           ## Install the Debian packages that are missing (asks for root once)
 	@bash scripts/setup.sh build
 
 model: setup     ## Fetch the default model (98 MB) into the cache, once
@@ -23,7 +24,7 @@ build: setup     ## Build the release preset into build/release
 demo: model build ## From nothing to an answer on a 4-bit cache, and what that cache costs
 	@bash scripts/demo.sh
 
-test:            ## Everything: gcc and clang builds, all tests, the unit tests under sanitizers, style
+test:            ## Everything: gcc and clang builds, all tests, sanitizers, style
 	@bash scripts/test.sh
 
 asan:            ## Unit tests with the address and undefined-behaviour sanitizers

@@ -1,5 +1,6 @@
-# The one list of cache formats. A format NAME is the value type NAME in src/format/NAME.h; the registry, the kernels of
-# every instruction set, the tests, the benchmarks, the docs and the command line's help are made from this list.
+# The one list of cache formats. A format NAME is the value type NAME in src/format/NAME.h; the
+# registry, the kernels of every instruction set, the tests, the benchmarks, the docs and the
+# command line's help are made from this list.
 set(kvart_formats
   f16 bf16 fp8_e4m3 int8 int4_g32
   int2_c64 int3_c64 int4_c64 int5_c64 int6_c64 int8_c64
@@ -10,6 +11,8 @@ foreach(format ${kvart_formats})
   string(APPEND kvart_format_entries "KVART_FORMAT(${format})\n")
   string(APPEND kvart_format_includes "#include \"format/${format}.h\"\n")
 endforeach()
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/kvart_formats.inc CONTENT "${kvart_format_entries}")
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/kvart_format_headers.inc CONTENT "${kvart_format_includes}")
-target_include_directories(kvart_options INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
+set(kvart_generated ${PROJECT_BINARY_DIR}/generated)
+file(CONFIGURE OUTPUT ${kvart_generated}/kvart_formats.inc CONTENT "${kvart_format_entries}")
+file(CONFIGURE OUTPUT ${kvart_generated}/kvart_format_headers.inc
+  CONTENT "${kvart_format_includes}")
+target_include_directories(kvart_options INTERFACE $<BUILD_INTERFACE:${kvart_generated}>)

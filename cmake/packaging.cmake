@@ -1,5 +1,6 @@
-# What `cmake --install` puts on a system: headers, one static library made of all layers' objects, the package files
-# for find_package(kvart) and pkg-config, and the command-line tool where it is built.
+# What `cmake --install` puts on a system: headers, one static library made of all layers' objects,
+# the package files for find_package(kvart) and pkg-config, and the command-line tool where it is
+# built.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +10,8 @@ foreach(owner ${kvart_object_owners})
   list(APPEND kvart_objects $<TARGET_OBJECTS:${owner}>)
 endforeach()
 add_library(kvart_package STATIC ${kvart_objects})
-set_target_properties(kvart_package PROPERTIES OUTPUT_NAME kvart EXPORT_NAME kvart LINKER_LANGUAGE CXX)
+set_target_properties(kvart_package PROPERTIES
+  OUTPUT_NAME kvart EXPORT_NAME kvart LINKER_LANGUAGE CXX)
 target_compile_features(kvart_package INTERFACE cxx_std_20)
 target_include_directories(kvart_package INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -21,7 +23,8 @@ set(kvart_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/kvart)
 install(TARGETS kvart_package EXPORT kvart_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kvart DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(EXPORT kvart_targets NAMESPACE kvart:: FILE kvartTargets.cmake DESTINATION ${kvart_package_folder})
+install(EXPORT kvart_targets NAMESPACE kvart:: FILE kvartTargets.cmake
+  DESTINATION ${kvart_package_folder})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kvartConfig.cmake.in
   ${PROJECT_BINARY_DIR}/package/kvartConfig.cmake INSTALL_DESTINATION ${kvart_package_folder})

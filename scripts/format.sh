@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the layout of every C++ file with clang-format 14, or with --fix puts it right. Other versions of clang-format
-# lay some lines out differently: where 14 isn't there, it says so and exits 77 (skipped).
+# Checks the layout of every C++ file with clang-format 14, or with --fix puts it right. Other
+# versions of clang-format lay some lines out differently: where 14 isn't there, it says so and
+# exits 77 (skipped).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

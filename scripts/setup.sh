@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that are missing: `setup.sh build`, or `setup.sh test` for the tests' as well.
-# Does nothing, and asks for nothing, where all are there.
+# Installs the Debian or Ubuntu packages that are missing: `setup.sh build`, or `setup.sh test` for
+# the tests' as well. Does nothing, and asks for nothing, where all are there.
 set -euo pipefail
 
 packages=(
@@ -16,8 +16,9 @@ case "${1:-build}" in
     ;;
 esac
 
-# The model is fetched with pip: from the interpreter if it has it, else from a virtual environment of its own.
-if ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
+# The model is fetched with pip: from the interpreter if it has it, else from a virtual environment
+# of its own.
+if ! { python3 -m pip --version || python3 -c 'import ensurepip'; } >/dev/null 2>&1; then
   packages+=(python3-venv)
 fi
 
@@ -45,8 +46,8 @@ fi
 echo "setup: installing ${missing[*]}" >&2
 # One root shell for both steps, so that a password is asked for once.
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
-  apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq update &&
-  apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq -y --no-install-recommends install "$@"
+  options="-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq"
+  apt-get $options update && apt-get $options -y --no-install-recommends install "$@"
 ' sh "${missing[@]}" >&2 || {
   echo "setup: could not install: ${missing[*]}; is the network there?" >&2
   exit 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in: builds with gcc and clang without a warning, the unit tests under
-# the address and undefined-behaviour sanitizers, then every test of the release build. ctest's summary comes last.
+# Everything that must hold before a change goes in: builds with gcc and clang without a warning,
+# the unit tests under the address and undefined-behaviour sanitizers, then every test of the
+# release build. ctest's summary comes last.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,7 +11,8 @@ step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 step "packages and model"
 bash scripts/setup.sh test
 if ! python3 scripts/fetch_model.py smollm2; then
-  # On a developer's machine without network the tests that need the model skip; a CI run must not pass that way.
+  # On a developer's machine without network the tests that need the model skip; a CI run must not
+  # pass that way.
   [ "${CI:-}" != true ] || exit 1
 fi
 

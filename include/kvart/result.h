@@ -1,5 +1,5 @@
-// Result<T>: the value, or what went wrong. For everything the outside world can cause (files, requests,
-// full memory). Our own bugs abort instead: src/base/check.h.
+// Result<T>: the value, or what went wrong. For everything the outside world can cause (files,
+// requests, full memory). Our own bugs abort instead: src/base/check.h.
 #pragma once
 
 #include <string>
@@ -26,8 +26,8 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -49,7 +49,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error) : failed_(true), error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error) : failed_(true), error_(std::move(error)) {}
   [[nodiscard]] bool ok() const { return !failed_; }
   explicit operator bool() const { return ok(); }
   [[nodiscard]] const Error& error() const { return error_; }
@@ -64,9 +64,9 @@ using Status = Result<void>;
 }  // namespace kvart
 
 // Returns the error of `expression` (a Status) from the enclosing function, if it has one.
-#define KVART_RETURN_IF_ERROR(expression)                                  \
-  do {                                                                     \
-    if (auto kvart_status = (expression); !kvart_status.ok()) {            \
-      return kvart_status.error();                                         \
-    }                                                                      \
+#define KVART_RETURN_IF_ERROR(expression)                              \
+  do {                                                                 \
+    if (const auto& kvart_status = (expression); !kvart_status.ok()) { \
+      return kvart_status.error();                                     \
+    }                                                                  \
   } while (false)

@@ -1,4 +1,5 @@
-// A fixed buffer, 128-byte aligned (a cache line pair; spans are multiples of it). Owns its memory; moves, never copies.
+// A fixed buffer, 128-byte aligned (a cache line pair; spans are multiples of it). Owns its memory;
+// moves, never copies.
 #pragma once
 
 #include <cstddef>

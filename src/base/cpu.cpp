@@ -1,3 +1,4 @@
+// Asks the processor what it has, and the environment what it should use.
 #include "base/cpu.h"
 
 #include <cstdlib>
@@ -7,9 +8,12 @@ namespace kvart {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::scalar: return "scalar";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -30,7 +34,7 @@ const std::vector<Isa>& available_isas() {
 }
 
 Result<Isa> chosen_isa() {
-  const char* forced = std::getenv("KVART_FORCE_ISA");  // NOLINT(concurrency-mt-unsafe)
+  const char* forced = std::getenv("KVART_FORCE_ISA");
   if (forced == nullptr || *forced == '\0') return available_isas().back();
   std::string have;
   for (const Isa isa : available_isas()) {

@@ -16,8 +16,8 @@ std::string_view isa_name(Isa isa);
 // avx512 needs F, BW, DQ, VL, VNNI besides.
 const std::vector<Isa>& available_isas();
 
-// The best one, or the one that the environment variable KVART_FORCE_ISA (scalar, avx2, avx512) names.
-// Error: an unknown name, or one that this machine lacks.
+// The best one, or the one that the environment variable KVART_FORCE_ISA (scalar, avx2, avx512)
+// names. Error: an unknown name, or one that this machine lacks.
 Result<Isa> chosen_isa();
 
 }  // namespace kvart

@@ -1,5 +1,6 @@
-// f16 (IEEE binary16) and bf16 conversions in integer arithmetic: the rule that every SIMD path equals bit for bit.
-// Round to nearest even; f32 -> f16 overflow gives Inf (f16_saturated: ±65504); NaN stays NaN (quiet).
+// f16 (IEEE binary16) and bf16 conversions in integer arithmetic: the rule that every SIMD path
+// equals bit for bit. Round to nearest even; f32 -> f16 overflow gives Inf (f16_saturated: ±65504);
+// NaN stays NaN (quiet).
 #pragma once
 
 #include <bit>
@@ -12,9 +13,11 @@ constexpr float f16_to_f32(uint16_t h) {
   const uint32_t exponent = (h >> 10) & 0x1fu;
   uint32_t mantissa = h & 0x3ffu;
   if (exponent == 0x1f) {  // Inf or NaN; a NaN comes out quiet, as vcvtph2ps has it
-    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
+    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13) |
+                                (mantissa ? 0x400000u : 0u));
   }
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   if (mantissa == 0) return std::bit_cast<float>(sign);
   uint32_t shifted_exponent = 113;
   while ((mantissa & 0x400u) == 0) {
@@ -31,9 +34,10 @@ constexpr uint16_t f32_to_f16(float value) {
   if (magnitude > 0x7f800000u) {  // NaN: keep the top mantissa bits, quiet
     return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   }
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude < 0x33000001u) return sign;                                    // rounds to zero
-  if (magnitude < 0x38800000u) {                                               // subnormal f16
+  if (magnitude >= 0x477ff000u)
+    return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
+  if (magnitude < 0x33000001u) return sign;        // rounds to zero
+  if (magnitude < 0x38800000u) {                   // subnormal f16
     const uint32_t exponent = magnitude >> 23;
     const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
     const uint32_t shift = 126 - exponent;  // 14 .. 24
@@ -56,7 +60,9 @@ constexpr uint16_t f32_to_f16_saturated(float value) {
   return f32_to_f16(value);
 }
 
-constexpr float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+constexpr float bf16_to_f32(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
 
 constexpr uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -1,3 +1,4 @@
+// The workers' loop: spin for a moment, then sleep until the next round of tasks.
 #include "base/thread_pool.h"
 
 #include "base/check.h"

@@ -1,5 +1,5 @@
-// A fixed set of threads that run numbered tasks. Which thread runs a task never changes a result: tasks write to
-// places of their own and reductions are done in task order by the caller.
+// A fixed set of threads that run numbered tasks. Which thread runs a task never changes a result:
+// tasks write to places of their own and reductions are done in task order by the caller.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ class ThreadPool {
 
   [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(index, thread) for each index in [0, count), thread in [0, threads()), and returns when all are done.
-  // Not re-entrant: a task never calls run.
+  // Calls task(index, thread) for each index in [0, count), thread in [0, threads()), and returns
+  // when all are done. Not re-entrant: a task never calls run.
   void run(int count, const std::function<void(int index, int thread)>& task);
 
  private:

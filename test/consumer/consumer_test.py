@@ -1,5 +1,5 @@
-# Installs a build into an empty prefix and uses it as strangers would: find_package(kvart), then pkg-config.
-# Arguments: build folder, scratch folder, C++ compiler.
+# Installs a build into an empty prefix and uses it as strangers would: find_package(kvart), then
+# pkg-config. Arguments: build folder, scratch folder, C++ compiler.
 import os
 import pathlib
 import shutil
@@ -32,9 +32,9 @@ def main():
     pc_folders = {str(pc.parent) for pc in moved.rglob("kvart.pc")}
     if len(pc_folders) != 1:
         sys.exit(f"expected one kvart.pc, found it in {sorted(pc_folders)}")
-    search = os.pathsep.join([*pc_folders, os.environ.get("PKG_CONFIG_PATH", "")]).rstrip(os.pathsep)
-    flags = run("pkg-config", "--cflags", "--libs", "kvart", env={**os.environ, "PKG_CONFIG_PATH": search},
-                stdout=subprocess.PIPE, text=True).stdout.split()
+    search = os.pathsep.join([*pc_folders, *os.environ.get("PKG_CONFIG_PATH", "").split()])
+    flags = run("pkg-config", "--cflags", "--libs", "kvart", stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "PKG_CONFIG_PATH": search}).stdout.split()
     run(compiler, "-std=c++20", HERE / "main.cpp", "-o", scratch / "by-pkg-config", *flags)
     run(scratch / "by-pkg-config")
 
