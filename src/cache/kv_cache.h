@@ -1,8 +1,10 @@
-// KvCache: where the bytes of K and V live. Two arenas taken at start (sealed pages, full-precision slots), reference
-// counts, one block table per sequence, and the prefix index. It knows sizes and offsets, never codes: encoding is done
-// by the attention layer, into the places that this class names.
+// KvCache: where the bytes of K and V live. Two arenas taken at start (sealed pages, full-precision
+// slots), reference counts, one block table per sequence, and the prefix index. It knows sizes and
+// offsets, never codes: encoding is done by the attention layer, into the places that this class
+// names.
 //
-// One step of a sequence:  reserve(n)  ->  every layer writes K and V and seals  ->  commit(n) | truncate.
+// One step of a sequence:  reserve(n)  ->  every layer writes K and V and seals  ->  commit(n) |
+// truncate.
 #pragma once
 
 #include <cstdint>
@@ -21,61 +23,68 @@ namespace kvart {
 using SequenceId = int32_t;
 
 struct CacheConfig {
-  CacheShape shape;            // one group: all layers see all tokens
+  CacheShape shape;  // one group: all layers see all tokens
   Policy policy;
   uint64_t model_fingerprint = 0;
-  MemoryPlan plan;             // from plan_memory with the same shape and policy
+  MemoryPlan plan;  // from plan_memory with the same shape and policy
   bool prefix_caching = true;
+  bool poison_free_blocks = false;  // for tests: free blocks are filled with bytes that read as NaN
+  int prefix_key_bits = 128;  // for tests: bits kept of the prefix index's keys; few: collisions
 };
 
 // What to do with tokens that are appended.
 enum class Durability {
-  final,        // prompt and sampled tokens: can be truncated only inside the last block of the step
-  speculative,  // may be rolled back to any point after the last commit; takes one more slot per block crossed
+  final,  // prompt and sampled tokens: can be truncated only inside the last block of the step
+  speculative,  // may be rolled back to any point after the last commit; takes one more slot per
+                // block crossed
 };
 
-// Where one block of a sequence lies. Both are set while a full block is read (sealed) but not yet committed.
+// Where one block of a sequence lies. Both are set while a full block is read (sealed) but not yet
+// committed.
 struct BlockPlace {
   int32_t page = -1;  // sealed bytes, or -1
   int32_t slot = -1;  // full precision, or -1
 };
 
 struct CacheStats {
-  int64_t pages_total, pages_free, pages_cached, pages_referenced;  // free + cached + referenced = total
+  int64_t pages_total, pages_free, pages_cached,
+      pages_referenced;  // free + cached + referenced = total
   int64_t slots_total, slots_free, slots_cached, slots_referenced;
   int64_t prefix_hits_tokens, prefix_queries_tokens, evictions;
 };
 
 class KvCache {
  public:
-  // Takes all memory at once. Error: more than one group in the plan (unsupported), memory that can't be had.
+  // Takes all memory at once. Error: more than one group in the plan (unsupported), memory that
+  // can't be had.
   static Result<std::unique_ptr<KvCache>> create(CacheConfig config);
   virtual ~KvCache() = default;
 
-  // Starts a sequence. Looks up the longest committed prefix of `tokens` (at most tokens.size() - 1 tokens, whole blocks)
-  // under `salt` and takes references on its blocks: cached_tokens() of them are committed at once.
-  // Modifies: references, LRU order, hit counters. Never allocates blocks.
+  // Starts a sequence. Looks up the longest committed prefix of `tokens` (at most tokens.size() - 1
+  // tokens, whole blocks) under `salt` and takes references on its blocks: cached_tokens() of them
+  // are committed at once. Modifies: references, LRU order, hit counters. Never allocates blocks.
   virtual Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) = 0;
   [[nodiscard]] virtual int64_t cached_tokens(SequenceId) const = 0;
 
-  // Makes room for tokens.size() more tokens after the appended ones, evicting unreferenced cached blocks if needed;
-  // all or nothing. Error out_of_memory: nothing changed. Precondition for `final`: no uncommitted tokens.
+  // Makes room for tokens.size() more tokens after the appended ones, evicting unreferenced cached
+  // blocks if needed; all or nothing. Error out_of_memory: nothing changed. Precondition for
+  // `final`: no uncommitted tokens.
   virtual Status reserve(SequenceId, std::span<const int32_t> tokens, Durability) = 0;
 
-  // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was set) and, sinks apart,
-  // give their slot back. length must be in [committed, appended].
+  // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was
+  // set) and, sinks apart, give their slot back. length must be in [committed, appended].
   virtual void commit(SequenceId, int64_t length) = 0;
 
-  // Drops tokens from `length` on. Error invalid_argument: length lies before what can be rolled back (a sealed,
-  // committed block); nothing changed.
+  // Drops tokens from `length` on. Error invalid_argument: length lies before what can be rolled
+  // back (a sealed, committed block); nothing changed.
   virtual Status truncate(SequenceId, int64_t length) = 0;
 
-  // A second sequence with the same committed tokens: shares full blocks, copies the open one. Error: out_of_memory.
-  // Precondition: no uncommitted tokens.
+  // A second sequence with the same committed tokens: shares full blocks, copies the open one.
+  // Error: out_of_memory. Precondition: no uncommitted tokens.
   virtual Result<SequenceId> fork(SequenceId) = 0;
 
-  // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted (least recently used first,
-  // children before parents). Idempotent for ids that have ended.
+  // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted (least
+  // recently used first, children before parents). Idempotent for ids that have ended.
   virtual void release(SequenceId) = 0;
 
   // NaN or Inf in this sequence: nothing of it that isn't in the index yet will ever be shared.
@@ -99,8 +108,9 @@ class KvCache {
   [[nodiscard]] virtual uint64_t allocated_bytes() const = 0;
   [[nodiscard]] virtual CacheStats stats() const = 0;
 
-  // Aborts on a broken invariant: free + cached + referenced = all for both arenas, reference counts equal the block
-  // tables, no block in two owners, the index points only at live blocks, tables cover the tokens exactly.
+  // Aborts on a broken invariant: free + cached + referenced = all for both arenas, reference
+  // counts equal the block tables, no block in two owners, the index points only at live blocks,
+  // tables cover the tokens exactly.
   virtual void check_integrity() const = 0;
 };
 

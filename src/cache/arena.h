@@ -1,0 +1,36 @@
+// Arena: one fixed range of memory, taken from the operating system at once and given back at the
+// end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kvart/result.h"
+
+namespace kvart {
+
+class Arena {
+ public:
+  enum class Backing {
+    committed,  // the system refuses what it can't hold
+    sparse,     // address space only; pages appear when they are touched
+  };
+
+  Arena() = default;
+  // All bytes are zero, aligned to 128 bytes or more. Error out_of_memory: the system refused.
+  static Result<Arena> take(size_t bytes, Backing backing = Backing::committed);
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  [[nodiscard]] uint8_t* data() const { return data_; }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace kvart
