@@ -25,6 +25,13 @@ Error system_error(ErrorCode code, const std::string& path, const char* what, in
   return {code, fmt::format("{}: {}: {}", printable(path, 512), what, std::strerror(error))};
 }
 
+size_t physical_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page_bytes <= 0) return SIZE_MAX;  // unknown: leave it to mmap
+  return static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
+}
+
 }  // namespace
 
 FileBytes::~FileBytes() {
@@ -65,13 +72,21 @@ Result<FileBytes> FileBytes::open(const std::string& path, Extent extent) {
   }
   if (status.st_size == 0) return file;
   const auto size = static_cast<size_t>(status.st_size);
+  const size_t memory = physical_memory_bytes();
+  if (extent == Extent::whole && size > memory) {
+    return Error{ErrorCode::out_of_memory,
+                 fmt::format("{}: the file has {} bytes and this machine {} bytes of memory; use a "
+                             "smaller model",
+                             printable(path, 512), size, memory)};
+  }
   // For the whole file the system is asked to account for the memory, so that it can refuse now.
   const int reserve = extent == Extent::start ? MAP_NORESERVE : 0;
   void* data =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | reserve, -1, 0);
   if (data == MAP_FAILED) {
     return Error{ErrorCode::out_of_memory,
-                 fmt::format("{}: no memory for the file's {} bytes: {}; use a smaller model",
+                 fmt::format("{}: no memory for the file's {} bytes ({}); free some or use a "
+                             "smaller model",
                              printable(path, 512), size, std::strerror(errno))};
   }
   if (extent == Extent::whole) madvise(data, size, MADV_HUGEPAGE);  // a hint: its failure is fine
