@@ -1,0 +1,236 @@
+// What a step computes: tiles over spans of blocks. A tile that is large against the whole batch is
+// split: its spans become tasks whose partial results are merged afterwards, in the order in which
+// an unsplit tile merges them.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "attention/cpu_attention.h"
+#include "base/check.h"
+
+namespace kvart {
+
+CpuAttention::Scratch CpuAttention::scratch(int thread) {
+  const auto rows = static_cast<size_t>(limits_.tile_rows);
+  float* memory = scratch_.data() + static_cast<size_t>(thread) * limits_.scratch_floats();
+  const auto take = [&memory](size_t floats) {
+    return std::exchange(memory, memory + round_up(floats, 32));
+  };
+  Scratch s;
+  s.q = take(rows * limits_.head_dim);
+  s.scores = take(rows * score_stride);
+  s.factor = take(rows);
+  s.part = take(limits_.partial_floats());
+  s.total = take(limits_.partial_floats());
+  s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
+  s.visible = visible_.data() + static_cast<size_t>(thread) * rows;
+  return s;
+}
+
+void CpuAttention::make_tiles(const Job& job) {
+  tiles_.clear();
+  const int kv_heads = cache_->page_layout().shape(job.layer).kv_heads;
+  const int tile_tokens = std::clamp(tile_rows_target / job.group, 1, block_tokens);
+  const int window = job.params.window;
+  for (const Piece& piece : pieces_) {
+    for (int done = 0; done < piece.count; done += tile_tokens) {
+      Tile tile;
+      tile.step = piece.step;
+      tile.row = piece.row + done;
+      tile.first = static_cast<int64_t>(piece.block) * block_tokens + piece.first + done;
+      tile.tokens = std::min(tile_tokens, piece.count - done);
+      tile.block = piece.block;
+      tile.staged = piece.staged;
+      tile.first_block =
+          window > 0
+              ? static_cast<int>(std::max<int64_t>(0, tile.first - window + 1) / block_tokens)
+              : 0;
+      // Decoding a token's K and V costs about as much as the products of eight rows.
+      tile.work = int64_t{tile.block - tile.first_block + 1} * (tile.tokens * job.group + 8);
+      for (tile.kv_head = 0; tile.kv_head < kv_heads; ++tile.kv_head) tiles_.push_back(tile);
+    }
+  }
+}
+
+// Puts the tiles to split first and the largest of the others next. Returns the number of tiles to
+// split.
+size_t CpuAttention::split_large_tiles() {
+  const int threads = pool_->threads();
+  int64_t work = 0;
+  for (const Tile& tile : tiles_) work += tile.work;
+  const auto is_large = [&](const Tile& tile) {
+    return threads > 1 && tile.end_span() - tile.first_span() > 1 &&
+           tile.work * split_factor * threads > work;
+  };
+  const auto whole = std::partition(tiles_.begin(), tiles_.end(), is_large);
+  std::sort(whole, tiles_.end(), [](const Tile& a, const Tile& b) { return a.work > b.work; });
+  return static_cast<size_t>(whole - tiles_.begin());
+}
+
+void CpuAttention::attend(int layer, const AttentionParams& params, const float* q, float* out) {
+  const LayerShape& shape = cache_->page_layout().shape(layer);
+  KVART_CHECK(params.q_heads > 0 && params.q_heads % shape.kv_heads == 0,
+              "%d query heads on %d KV heads", params.q_heads, shape.kv_heads);
+  const Job job{layer, params, q, out, shape.head_dim, params.q_heads / shape.kv_heads};
+  KVART_CHECK(job.group <= limits_.tile_rows, "%d query heads", params.q_heads);
+  make_tiles(job);
+  const size_t split = split_large_tiles();
+  if (split > 0) split_rounds(job, split);
+  const auto task = [&](int index, int thread) {
+    whole_tile(job, tiles_[split + index], scratch(thread));
+  };
+  pool_->run(static_cast<int>(tiles_.size() - split), std::ref(task));
+  copy_tails(layer);
+}
+
+void CpuAttention::load_queries(const Job& job, const Tile& tile, float* q) const {
+  const size_t group_values = static_cast<size_t>(job.group) * job.head_dim;
+  for (int t = 0; t < tile.tokens; ++t) {
+    const size_t head = static_cast<size_t>(tile.row + t) * job.params.q_heads +
+                        static_cast<size_t>(tile.kv_head) * job.group;
+    std::memcpy(q + t * group_values, job.q + head * job.head_dim, group_values * sizeof(float));
+  }
+}
+
+// Where a tile reads a block: its own block and the sinks in full precision, the others as sealed.
+SideBytes CpuAttention::side_bytes(const Tile& tile, int block, int layer, Side side) {
+  const Step& step = steps_[tile.step];
+  if (block == tile.block || block < cache_->sink_blocks()) {
+    const bool staged = block == tile.block && tile.staged;
+    return {open_, open_rows(step, block, staged, layer, tile.kv_head, side), nullptr};
+  }
+  const PageLayout& layout = cache_->page_layout();
+  const PageLayout::Side at =
+      side == k_side ? layout.k(layer, tile.kv_head) : layout.v(layer, tile.kv_head);
+  const uint8_t* page = cache_->page(step.blocks[block].page);
+  return {side == k_side ? layers_[layer].k : layers_[layer].v, page + at.codes,
+          reinterpret_cast<const uint16_t*>(page + at.parameters)};
+}
+
+namespace {
+
+// The tokens of `block` that each row of the tile sees. Returns false if every row sees all 64.
+bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleRange* ranges) {
+  const int64_t start = static_cast<int64_t>(block) * block_tokens;
+  bool partial = false;
+  for (int t = 0; t < tile.tokens; ++t) {
+    const int64_t position = tile.first + t;
+    VisibleRange range{0, block_tokens};
+    if (block == tile.block) range.end = static_cast<int16_t>(position + 1 - start);
+    if (window > 0) {
+      const int64_t first = position - window + 1 - start;
+      range.first = static_cast<int16_t>(std::clamp<int64_t>(first, 0, block_tokens));
+    }
+    partial = partial || range.first > 0 || range.end < block_tokens;
+    std::fill_n(ranges + t * group, group, range);
+  }
+  return partial;
+}
+
+}  // namespace
+
+void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, const Scratch& s,
+                                const Partial& part) {
+  const int rows = tile.tokens * job.group;
+  const int head_dim = job.head_dim;
+  const int step_tokens = std::clamp(decoded_values / head_dim / 16 * 16, 16, block_tokens);
+  part.clear(rows, head_dim);
+  const int first = std::max(span * span_blocks, tile.first_block);
+  const int end = std::min((span + 1) * span_blocks, tile.block + 1);
+  for (int block = first; block < end; ++block) {
+    const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
+    const int tokens =
+        static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
+    const SideBytes k = side_bytes(tile, block, job.layer, k_side);
+    for (int t = 0; t < tokens; t += step_tokens) {
+      const int count = std::min(step_tokens, tokens - t);
+      const int padded = static_cast<int>(round_up(count, score_group));
+      k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
+      std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
+      kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t);
+    }
+    const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
+    kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
+                     job.params.soft_cap, part.state, s.factor);
+    const SideBytes v = side_bytes(tile, block, job.layer, v_side);
+    for (int t = 0; t < tokens; t += step_tokens) {
+      const int count = std::min(step_tokens, tokens - t);
+      v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
+      kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
+                            t == 0 ? s.factor : nullptr, part.o);
+    }
+  }
+}
+
+void CpuAttention::write_out(const Job& job, const Tile& tile, const Partial& total) const {
+  for (int t = 0; t < tile.tokens; ++t) {
+    for (int g = 0; g < job.group; ++g) {
+      const int r = t * job.group + g;
+      const size_t head = static_cast<size_t>(tile.row + t) * job.params.q_heads +
+                          static_cast<size_t>(tile.kv_head) * job.group + g;
+      kernels_.divide(total.o + static_cast<size_t>(r) * job.head_dim, total.state.sum[r],
+                      job.head_dim, job.out + head * job.head_dim);
+    }
+  }
+}
+
+void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s) {
+  const int rows = tile.tokens * job.group;
+  const Partial part(s.part, rows, job.head_dim);
+  const Partial total(s.total, rows, job.head_dim);
+  total.clear(rows, job.head_dim);
+  load_queries(job, tile, s.q);
+  for (int span = tile.first_span(); span < tile.end_span(); ++span) {
+    span_partial(job, tile, span, s, part);
+    kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
+  }
+  write_out(job, tile, total);
+}
+
+// Computes the first `split` tiles span by span: rounds of as many spans as there is memory for,
+// the same number of each tile, each round followed by its merge.
+void CpuAttention::split_rounds(const Job& job, size_t split) {
+  int most_rows = 0;
+  int most_spans = 0;
+  for (size_t i = 0; i < split; ++i) {
+    most_rows = std::max(most_rows, tiles_[i].tokens * job.group);
+    most_spans = std::max(most_spans, tiles_[i].end_span() - tiles_[i].first_span());
+  }
+  const size_t entry = round_up(static_cast<size_t>(most_rows) * (job.head_dim + 2), 32);
+  const size_t entries = shared_.size() / entry;
+  KVART_CHECK(entries >= 2 * split, "%zu entries for %zu tiles", entries, split);
+  const auto per_round = static_cast<int>(
+      std::min<size_t>((entries - split) / split, static_cast<size_t>(most_spans)));
+  float* totals = shared_.data();
+  float* parts = totals + split * entry;
+  for (int base = 0; base < most_spans; base += per_round) {
+    const auto compute = [&](int index, int thread) {
+      const Tile& tile = tiles_[index / per_round];
+      const int span = tile.first_span() + base + index % per_round;
+      if (span >= tile.end_span()) return;
+      const Scratch s = scratch(thread);
+      load_queries(job, tile, s.q);
+      span_partial(job, tile, span, s,
+                   Partial(parts + index * entry, tile.tokens * job.group, job.head_dim));
+    };
+    pool_->run(static_cast<int>(split) * per_round, std::ref(compute));
+    for (size_t i = 0; i < split; ++i) {
+      const Tile& tile = tiles_[i];
+      const int rows = tile.tokens * job.group;
+      const Partial total(totals + i * entry, rows, job.head_dim);
+      if (base == 0) total.clear(rows, job.head_dim);
+      const int end = std::min(per_round, tile.end_span() - tile.first_span() - base);
+      for (int j = 0; j < end; ++j) {
+        const Partial part(parts + (i * per_round + j) * entry, rows, job.head_dim);
+        kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
+      }
+    }
+  }
+  for (size_t i = 0; i < split; ++i) {
+    write_out(job, tiles_[i],
+              Partial(totals + i * entry, tiles_[i].tokens * job.group, job.head_dim));
+  }
+}
+
+}  // namespace kvart

@@ -1,0 +1,109 @@
+// The Attention of the CPU: one thread pool, plain memory, kernels chosen by instruction set.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/work.h"
+#include "base/aligned_buffer.h"
+
+namespace kvart {
+
+class CpuAttention final : public Attention {
+ public:
+  CpuAttention(KvCache* cache, Isa isa, ThreadPool* pool, int max_rows, const Limits& limits)
+      : cache_(cache),
+        pool_(pool),
+        kernels_(attention_kernels(isa)),
+        open_(&format_kernels(&open_block_format(), isa)),
+        limits_(limits),
+        max_rows_(max_rows),
+        staging_(2 * static_cast<size_t>(max_rows) * limits.kv_values),
+        scratch_(static_cast<size_t>(pool->threads()) * limits.scratch_floats()),
+        visible_(static_cast<size_t>(pool->threads()) * limits.tile_rows),
+        shared_(limits.shared_floats(pool->threads())) {
+    const PageLayout& layout = cache->page_layout();
+    for (int layer = 0; layer < layout.layers(); ++layer) {
+      layers_.push_back({&format_kernels(layout.formats(layer).k, isa),
+                         &format_kernels(layout.formats(layer).v, isa)});
+    }
+    std::fill_n(staging_.data(), staging_.size(), uint16_t{0});
+    std::fill_n(scratch_.data(), scratch_.size(), 0.0f);
+    std::fill_n(shared_.data(), shared_.size(), 0.0f);
+    steps_.reserve(max_rows);
+    pieces_.reserve(max_rows);
+    failed_.reserve(max_rows);
+    tiles_.reserve(static_cast<size_t>(max_rows) * limits.kv_heads);
+  }
+
+  void plan(std::span<const SequenceStep> steps) override;
+  void append(int layer, const float* k, const float* v) override;
+  void attend(int layer, const AttentionParams& params, const float* q, float* out) override;
+  [[nodiscard]] std::span<const uint8_t> failed() const override { return failed_; }
+
+ private:
+  // What the tasks of one attend() share.
+  struct Job {
+    int layer;
+    const AttentionParams& params;
+    const float* q;
+    float* out;
+    int head_dim;
+    int group;  // query heads of a KV head
+  };
+  struct Scratch {
+    float* q;
+    float* scores;
+    float* factor;
+    float* decoded;
+    float* part;
+    float* total;
+    VisibleRange* visible;
+  };
+
+  void add_pieces(int step);
+  [[nodiscard]] uint8_t* open_rows(const Step& step, int block, bool staged, int layer, int head,
+                                   Side side);
+  [[nodiscard]] SideBytes side_bytes(const Tile& tile, int block, int layer, Side side);
+  void append_piece(const Piece& piece, int layer, int head, Side side, const float* x,
+                    float* decoded);
+  void seal(const Piece& piece, int layer, int head, Side side, const uint8_t* rows,
+            float* decoded);
+
+  [[nodiscard]] Scratch scratch(int thread);
+  void make_tiles(const Job& job);
+  size_t split_large_tiles();
+  void load_queries(const Job& job, const Tile& tile, float* q) const;
+  void span_partial(const Job& job, const Tile& tile, int span, const Scratch& scratch,
+                    const Partial& part);
+  void write_out(const Job& job, const Tile& tile, const Partial& total) const;
+  void whole_tile(const Job& job, const Tile& tile, const Scratch& scratch);
+  void split_rounds(const Job& job, size_t split);
+  void copy_tails(int layer);
+
+  KvCache* cache_;
+  ThreadPool* pool_;
+  const AttentionKernels& kernels_;
+  const FormatKernels* open_;
+  Limits limits_;
+  int max_rows_;
+  std::vector<LayerKernels> layers_;
+
+  // f16 K and V of one layer, [side][kv_head][row of the batch][head_dim]: blocks without a slot of
+  // their own.
+  AlignedBuffer<uint16_t> staging_;
+  AlignedBuffer<float> scratch_;
+  AlignedBuffer<VisibleRange> visible_;
+  AlignedBuffer<float> shared_;
+
+  std::vector<Step> steps_;
+  std::vector<Piece> pieces_;
+  std::vector<uint8_t> failed_;
+  std::vector<Tile> tiles_;
+  int rows_ = 0;
+  bool any_seals_ = false;
+};
+
+}  // namespace kvart

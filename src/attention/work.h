@@ -1,0 +1,146 @@
+// The pieces that a step is cut into: what is written (pieces), what is computed (tiles), and the
+// memory that both need.
+//
+// A tile is the query rows of one KV head and some tokens of one block. It walks over the blocks
+// that it sees in spans of span_blocks blocks: each span has its own soft-max state and output,
+// merged in span order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "attention/kernels.h"
+#include "cache/kv_cache.h"
+#include "format/kernels.h"
+
+namespace kvart {
+
+static_assert(block_tokens == score_stride);
+
+inline constexpr int span_blocks = 4;
+// Rows of a tile: enough to make decoding K and V cheap against the products, few enough for the
+// second-level cache.
+inline constexpr int tile_rows_target = 96;
+// A tile is split when it is more than 1 / (split_factor * threads) of the batch's work.
+inline constexpr int split_factor = 4;
+// Partial results that a split tile of the largest size can have at a time.
+inline constexpr int min_partials_per_tile = 4;
+// K or V of so many values are decoded at a time: 16 KiB of floats, half of a first-level cache.
+inline constexpr int decoded_values = 4096;
+// Steps with fewer values than this are not worth waking threads for.
+inline constexpr int64_t serial_values = 16384;
+
+inline size_t round_up(size_t n, size_t to) {
+  return (n + to - 1) / to * to;
+}
+
+// The largest sizes over all layers.
+struct Limits {
+  int head_dim = 0;
+  int tile_rows = 0;
+  size_t kv_values = 0;  // kv_heads * head_dim
+  int kv_heads = 0;
+
+  Limits(const PageLayout& layout, int max_q_heads) {
+    int fewest_kv_heads = std::numeric_limits<int>::max();
+    for (int layer = 0; layer < layout.layers(); ++layer) {
+      const LayerShape& shape = layout.shape(layer);
+      head_dim = std::max(head_dim, shape.head_dim);
+      kv_heads = std::max(kv_heads, shape.kv_heads);
+      fewest_kv_heads = std::min(fewest_kv_heads, shape.kv_heads);
+      kv_values = std::max(kv_values, static_cast<size_t>(shape.kv_heads) * shape.head_dim);
+    }
+    tile_rows = std::max(tile_rows_target, max_q_heads / std::max(1, fewest_kv_heads));
+  }
+
+  // Output and soft-max state of a tile.
+  [[nodiscard]] size_t partial_floats() const {
+    return round_up(static_cast<size_t>(tile_rows) * (head_dim + 2), 32);
+  }
+  // Query rows, scores, two outputs, factors, decoded K or V.
+  [[nodiscard]] size_t scratch_floats() const {
+    const size_t decoded = round_up(static_cast<size_t>(block_tokens) * head_dim, 32);
+    const size_t rows = round_up(static_cast<size_t>(tile_rows), 32);
+    return rows * (head_dim + score_stride + 1) + 2 * partial_floats() + decoded;
+  }
+  [[nodiscard]] size_t split_tiles(int threads) const {
+    return static_cast<size_t>(split_factor) * threads;
+  }
+  // Partial results in flight, and one total for each split tile.
+  [[nodiscard]] size_t shared_floats(int threads) const {
+    return threads == 1 ? 0 : split_tiles(threads) * (min_partials_per_tile + 1) * partial_floats();
+  }
+};
+
+// One step of the plan.
+struct Step {
+  SequenceId sequence = 0;
+  int64_t first = 0;
+  int count = 0;
+  int row = 0;                         // of the batch
+  int block = 0;                       // of position `first`
+  std::span<const BlockPlace> blocks;  // of the sequence
+};
+
+// The tokens of a step that lie in one block.
+struct Piece {
+  int step = 0;
+  int block = 0;
+  int first = 0;  // token in the block
+  int count = 0;
+  int row = 0;          // of the batch, of the first of these tokens
+  bool staged = false;  // full-precision rows in staging, not in the slot
+  bool seals = false;   // these tokens fill the block
+};
+
+// Query rows of one KV head: `tokens` tokens from `first` on, all of them in `block`.
+struct Tile {
+  int step = 0;
+  int kv_head = 0;
+  int row = 0;
+  int64_t first = 0;
+  int tokens = 0;
+  int block = 0;
+  bool staged = false;  // where the rows of `block` lie
+  int first_block = 0;  // that any row sees
+  int64_t work = 0;
+
+  [[nodiscard]] int first_span() const { return first_block / span_blocks; }
+  [[nodiscard]] int end_span() const { return block / span_blocks + 1; }
+};
+
+// The state of a tile's soft-max and its output, in one piece of memory.
+struct Partial {
+  float* o;
+  SoftmaxState state;
+
+  Partial(float* memory, int rows, int head_dim)
+      : o(memory),
+        state{memory + static_cast<size_t>(rows) * head_dim,
+              memory + static_cast<size_t>(rows) * (head_dim + 1)} {}
+
+  void clear(int rows, int head_dim) const {
+    std::fill_n(o, static_cast<size_t>(rows) * head_dim, 0.0f);
+    std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(state.sum, rows, 0.0f);
+  }
+};
+
+// One side (K or V) of one KV head of one block.
+struct SideBytes {
+  const FormatKernels* format;
+  const uint8_t* codes;
+  const uint16_t* parameters;
+};
+
+// The formats of a layer.
+struct LayerKernels {
+  const FormatKernels* k;
+  const FormatKernels* v;
+};
+
+enum Side { k_side = 0, v_side = 1 };
+
+}  // namespace kvart
