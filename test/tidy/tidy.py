@@ -93,11 +93,12 @@ class Tree:
 
     @staticmethod
     def of_folder(root):
-        listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others",
-                                 "--exclude-standard"], capture_output=True, check=False)
-        if listed.returncode == 0:
-            paths = [name for name in listed.stdout.decode().split("\0") if name]
-        else:  # an unpacked archive
+        try:
+            listed = subprocess.run(
+                ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others",
+                 "--exclude-standard"], capture_output=True, check=True).stdout
+            paths = [name for name in listed.decode().split("\0") if name]
+        except (FileNotFoundError, subprocess.CalledProcessError):  # no git, or not its repository
             paths = [p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()]
             paths = [p for p in paths if not p.startswith(("build/", ".git/"))]
         files = {}
