@@ -84,6 +84,7 @@ class Checks(unittest.TestCase):
         self.expect(check, {
             "src/cache/a.h": "A(const A&) = delete;\nint renew(int new_id);\n// new delete rand()\n"
                              'f("atoi(x)"); file.system(x); snprintf(a, 1, b); a.delete_row();\n',
+            "test/a.cpp": "std::stoi(x);",
             "src/base/a.h": "void* operator new(size_t); p = new int; delete p;\n"})
 
     def test_words(self):
