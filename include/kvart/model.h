@@ -1,0 +1,55 @@
+// A model: its shape, its packed weights, its tokenizer and its chat template.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvart/model_config.h"
+#include "kvart/result.h"
+
+namespace kvart {
+
+struct ChatMessage {
+  std::string role;  // system, user or assistant
+  std::string content;
+};
+
+// Bytes of text for one token after the other, whole characters only.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+  virtual std::string push(int32_t token) = 0;
+  virtual std::string flush() = 0;  // what is left at the end; broken characters become U+FFFD
+};
+
+class Model {
+ public:
+  // path: a GGUF file. Reads and packs all weights with `threads` threads.
+  // Error: a file that is damaged or that Kvart doesn't run, by name.
+  static Result<std::unique_ptr<Model>> load(const std::string& path, int threads);
+  virtual ~Model() = default;
+
+  [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual uint64_t packed_weight_bytes() const = 0;
+  // A hash of the file's header and of a sample of each tensor: the same weights, the same number.
+  [[nodiscard]] virtual uint64_t fingerprint() const = 0;
+
+  // With begin-of-sequence if the model wants one. special: text such as <|im_start|> becomes that
+  // token; leave it off for text of a user.
+  [[nodiscard]] virtual std::vector<int32_t> tokenize(std::string_view text,
+                                                      bool special) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<TextStream> text_stream() const = 0;
+  [[nodiscard]] virtual bool ends_generation(int32_t token) const = 0;
+
+  // The prompt's tokens of a conversation, ready for the assistant's answer. Special tokens come
+  // from the template only: their text inside a message stays text. Error: a template that Kvart
+  // can't run, a role that it refuses.
+  [[nodiscard]] virtual Result<std::vector<int32_t>> chat_tokens(
+      std::span<const ChatMessage> messages) const = 0;
+};
+
+}  // namespace kvart

@@ -1,0 +1,49 @@
+// LoadedModel: what the forward pass needs of a Model.
+#pragma once
+
+#include <optional>
+
+#include "base/cpu.h"
+#include "kvart/model.h"
+#include "model/text/chat_template.h"
+#include "model/text/tokenizer.h"
+#include "model/weights.h"
+
+namespace kvart {
+
+class LoadedModel : public Model {
+ public:
+  LoadedModel(ModelConfig config, Weights weights, Tokenizer tokenizer, ChatTemplate chat,
+              uint64_t fingerprint, Isa isa)
+      : config_(std::move(config)),
+        weights_(std::move(weights)),
+        tokenizer_(std::move(tokenizer)),
+        chat_(std::move(chat)),
+        fingerprint_(fingerprint),
+        isa_(isa) {}
+
+  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] uint64_t packed_weight_bytes() const override { return weights_.bytes(); }
+  [[nodiscard]] uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text, bool special) const override;
+  [[nodiscard]] std::unique_ptr<TextStream> text_stream() const override;
+  [[nodiscard]] bool ends_generation(int32_t token) const override {
+    return tokenizer_.is_end_of_generation(token);
+  }
+  [[nodiscard]] Result<std::vector<int32_t>> chat_tokens(
+      std::span<const ChatMessage> messages) const override;
+
+  [[nodiscard]] const Weights& weights() const { return weights_; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
+  [[nodiscard]] Isa isa() const { return isa_; }
+
+ private:
+  ModelConfig config_;
+  Weights weights_;
+  Tokenizer tokenizer_;
+  ChatTemplate chat_;
+  uint64_t fingerprint_;
+  Isa isa_;
+};
+
+}  // namespace kvart

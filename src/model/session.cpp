@@ -1,0 +1,206 @@
+// Session: cache, attention and forward pass put together.
+#include "kvart/session.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/kv_cache.h"
+#include "model/forward.h"
+
+namespace kvart {
+
+namespace {
+
+class ModelSession : public Session {
+ public:
+  ModelSession(const LoadedModel& model, const SessionOptions& options, MemoryPlan plan,
+               std::unique_ptr<KvCache> cache)
+      : model_(model),
+        options_(options),
+        plan_(std::move(plan)),
+        pool_(options.threads),
+        cache_(std::move(cache)) {}
+
+  Status finish_creation() {
+    auto attention = Attention::create(cache_.get(), model_.isa(), &pool_, options_.max_step_tokens,
+                                       model_.config().q_heads);
+    if (!attention) return attention.error();
+    attention_ = std::move(attention).value();
+    forward_ =
+        std::make_unique<ForwardPass>(model_, attention_.get(), &pool_, options_.max_step_tokens);
+    return {};
+  }
+
+  Result<SequenceId> start(std::span<const int32_t> prompt, std::string_view salt) override {
+    return cache_->start(prompt, salt);
+  }
+  [[nodiscard]] int64_t cached_tokens(SequenceId sequence) const override {
+    return cache_->cached_tokens(sequence);
+  }
+  [[nodiscard]] int64_t length(SequenceId sequence) const override {
+    return cache_->committed(sequence);
+  }
+  std::span<const StepResult> step(std::span<const StepRequest> requests) override;
+  Result<SequenceId> fork(SequenceId sequence) override { return cache_->fork(sequence); }
+  Status truncate(SequenceId sequence, int64_t length) override {
+    return cache_->truncate(sequence, length);
+  }
+  void release(SequenceId sequence) override { cache_->release(sequence); }
+  void reset_prefix_cache() override { cache_->reset_prefix_cache(); }
+
+  [[nodiscard]] const MemoryPlan& plan() const override { return plan_; }
+  [[nodiscard]] uint64_t allocated_cache_bytes() const override {
+    return cache_->allocated_bytes();
+  }
+  [[nodiscard]] SessionStats stats() const override {
+    const CacheStats s = cache_->stats();
+    return {s.pages_total, s.pages_free, s.pages_cached, s.pages_referenced,
+            s.slots_total, s.slots_free, s.slots_cached, s.slots_referenced};
+  }
+  [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId sequence,
+                                                  int64_t block) const override {
+    const BlockPlace place = cache_->blocks(sequence)[static_cast<size_t>(block)];
+    if (place.page < 0) return {};
+    const uint8_t* bytes = cache_->page(place.page);
+    return {bytes, bytes + cache_->page_layout().block_bytes()};
+  }
+
+ private:
+  Status make_room(const StepRequest& request);
+  void gather(std::span<const StepRequest> requests);
+  void hand_out(std::span<const StepRequest> requests, std::span<const float> logits);
+
+  const LoadedModel& model_;
+  SessionOptions options_;
+  MemoryPlan plan_;
+  ThreadPool pool_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Attention> attention_;
+  std::unique_ptr<ForwardPass> forward_;
+
+  // One step's rows; kept to save allocations.
+  std::vector<StepResult> results_;
+  std::vector<SequenceStep> steps_;
+  std::vector<size_t> request_of_step_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<int> wanted_;
+};
+
+Status ModelSession::make_room(const StepRequest& request) {
+  for (const int32_t token : request.tokens) {
+    KVART_CHECK(token >= 0 && token < model_.config().vocab, "token %d", token);
+  }
+  const int64_t wanted =
+      cache_->committed(request.sequence) + static_cast<int64_t>(request.tokens.size());
+  if (wanted > options_.context_tokens) {
+    return Error{ErrorCode::out_of_memory, "the sequence would have " + std::to_string(wanted) +
+                                               " tokens, the context holds " +
+                                               std::to_string(options_.context_tokens)};
+  }
+  return cache_->reserve(request.sequence, request.tokens, Durability::final);
+}
+
+void ModelSession::gather(std::span<const StepRequest> requests) {
+  steps_.clear();
+  request_of_step_.clear();
+  tokens_.clear();
+  positions_.clear();
+  wanted_.clear();
+  results_.assign(requests.size(), StepResult{});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const StepRequest& request = requests[i];
+    KVART_CHECK(!request.tokens.empty(), "sequence %d has no tokens", request.sequence);
+    results_[i].status = make_room(request);
+    if (!results_[i].status.ok()) continue;
+    const int64_t first = cache_->committed(request.sequence);
+    const int count = static_cast<int>(request.tokens.size());
+    const int first_row = static_cast<int>(tokens_.size());
+    steps_.push_back({request.sequence, first, count});
+    request_of_step_.push_back(i);
+    for (int j = 0; j < count; ++j) {
+      tokens_.push_back(request.tokens[j]);
+      positions_.push_back(static_cast<int32_t>(first + j));
+      const bool last = j == count - 1;
+      if (request.logits == WantLogits::all || (request.logits == WantLogits::last && last)) {
+        wanted_.push_back(first_row + j);
+      }
+    }
+  }
+  KVART_CHECK(tokens_.size() <= static_cast<size_t>(options_.max_step_tokens), "%zu tokens",
+              tokens_.size());
+}
+
+void ModelSession::hand_out(std::span<const StepRequest> requests, std::span<const float> logits) {
+  const auto vocab = static_cast<size_t>(model_.config().vocab);
+  size_t offset = 0;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const StepRequest& request = requests[request_of_step_[s]];
+    StepResult& result = results_[request_of_step_[s]];
+    size_t rows = request.logits == WantLogits::all ? request.tokens.size() : 0;
+    if (request.logits == WantLogits::last) rows = 1;
+    result.logits = logits.subspan(offset, rows * vocab);
+    offset += rows * vocab;
+    if (attention_->failed()[s] != 0) {
+      result.logits = {};
+      result.status = Error{ErrorCode::invalid_data,
+                            "K or V of the sequence has a value beyond 16 bits, NaN or Inf"};
+      cache_->poison(request.sequence);
+      continue;
+    }
+    cache_->commit(request.sequence, cache_->appended(request.sequence));
+  }
+}
+
+std::span<const StepResult> ModelSession::step(std::span<const StepRequest> requests) {
+  gather(requests);
+  if (steps_.empty()) return results_;
+  attention_->plan(steps_);
+  const std::span<const float> logits = forward_->run(tokens_, positions_, wanted_);
+  hand_out(requests, logits);
+  return results_;
+}
+
+Status check_options(const SessionOptions& options, const ModelConfig& config) {
+  const auto bad = [](std::string message) {
+    return Error{ErrorCode::invalid_argument, std::move(message)};
+  };
+  if (options.threads < 1 || options.threads > 1024) return bad("threads must be 1 to 1024");
+  if (options.max_step_tokens < 1) return bad("max_step_tokens must be 1 or more");
+  if (options.context_tokens < 1) return bad("context_tokens must be 1 or more");
+  if (config.context_length > 0 && options.context_tokens > config.context_length) {
+    return bad("a context of " + std::to_string(options.context_tokens) +
+               " tokens: the model was made for " + std::to_string(config.context_length));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::create(const Model& model,
+                                                 const SessionOptions& options) {
+  const auto& loaded = static_cast<const LoadedModel&>(model);
+  KVART_RETURN_IF_ERROR(check_options(options, model.config()));
+  MemoryPlanInput input;
+  input.shape = model.config().cache_shape();
+  input.policy = options.policy;
+  input.context_tokens = options.context_tokens;
+  input.max_sequences = options.max_sequences;
+  input.budget_bytes = options.budget_bytes;
+  auto plan = plan_memory(input);
+  if (!plan) return plan.error();
+  CacheConfig config;
+  config.shape = input.shape;
+  config.policy = options.policy;
+  config.model_fingerprint = model.fingerprint();
+  config.plan = *plan;
+  config.prefix_caching = options.prefix_caching;
+  auto cache = KvCache::create(std::move(config));
+  if (!cache) return cache.error();
+  auto session = std::make_unique<ModelSession>(loaded, options, std::move(plan).value(),
+                                                std::move(cache).value());
+  KVART_RETURN_IF_ERROR(session->finish_creation());
+  return std::unique_ptr<Session>(std::move(session));
+}
+
+}  // namespace kvart
