@@ -1,0 +1,117 @@
+// ModelConfig: what follows from its fields, and which kind of file a path is.
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "model/file/printable.h"
+
+namespace kvart {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t max_config_bytes = 16 << 20;
+
+Result<std::string> read_text(const fs::path& path) {
+  const std::string name = printable(path.string(), 512);
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) return Error{ErrorCode::io, fmt::format("{}: {}", name, error.message())};
+  if (size > max_config_bytes) {
+    return Error{ErrorCode::invalid_file, fmt::format("{}: {} bytes; a config.json has at most {}",
+                                                      name, size, max_config_bytes)};
+  }
+  std::ifstream stream(path, std::ios::binary);
+  std::string text(size, '\0');
+  if (!stream || !stream.read(text.data(), static_cast<std::streamsize>(size))) {
+    return Error{ErrorCode::io, fmt::format("{}: can't be read: {}", name, std::strerror(errno))};
+  }
+  return text;
+}
+
+// All *.safetensors files of the folder; 0 if there are none.
+uint64_t safetensors_bytes(const fs::path& folder) {
+  uint64_t total = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() != ".safetensors") continue;
+    const auto size = it->file_size(error);
+    if (error) return 0;
+    total += size;
+  }
+  return error ? 0 : total;
+}
+
+Result<ModelConfig> read_json_config(const fs::path& path) {
+  auto text = read_text(path);
+  if (!text.ok()) return text.error();
+  auto config = config_from_json(*text, printable(path.string(), 512));
+  if (!config.ok()) return config;
+  const fs::path folder = fs::absolute(path).parent_path();
+  config->name = printable(folder.filename().string());
+  if (const uint64_t bytes = safetensors_bytes(folder); bytes != 0) {
+    config->weight_bytes = bytes;
+    config->weight_basis = "size of the safetensors files";
+  }
+  return config;
+}
+
+bool starts_with_gguf_magic(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  char magic[4] = {};
+  return stream.read(magic, sizeof magic) && std::memcmp(magic, "GGUF", sizeof magic) == 0;
+}
+
+}  // namespace
+
+bool ModelConfig::windowed() const {
+  return std::any_of(layer_shapes.begin(), layer_shapes.end(),
+                     [](const LayerShape& layer) { return layer.window != 0; });
+}
+
+uint64_t ModelConfig::parameters() const {
+  if (experts != 0) return 0;
+  const auto width = static_cast<uint64_t>(hidden);
+  uint64_t total = width * vocab * (tied_embeddings ? 1 : 2) + width;
+  for (const LayerShape& layer : layer_shapes) {
+    const uint64_t attention = width * layer.head_dim * 2 * (q_heads + layer.kv_heads);
+    total += attention + 3 * width * ffn + 2 * width;
+  }
+  return total;
+}
+
+Status ModelConfig::check_runnable() const {
+  if (run_refusal.empty()) return {};
+  return Error{ErrorCode::unsupported, fmt::format("{}: {}", source, run_refusal)};
+}
+
+Result<ModelConfig> read_model_config(const std::string& path) {
+  std::error_code error;
+  const fs::path file(path);
+  const auto status = fs::status(file, error);
+  if (!fs::exists(status)) {
+    return Error{ErrorCode::not_found, fmt::format("{}: no such file", printable(path, 512))};
+  }
+  if (fs::is_directory(status)) {
+    if (fs::exists(file / "config.json", error)) return read_json_config(file / "config.json");
+    return Error{ErrorCode::not_found,
+                 fmt::format("{}: a folder without a config.json; give a GGUF file or a folder "
+                             "with one",
+                             printable(path, 512))};
+  }
+  if (starts_with_gguf_magic(file) || file.extension() == ".gguf") {
+    auto gguf = GgufFile::open(path, GgufExtent::metadata);
+    if (!gguf.ok()) return gguf.error();
+    return config_from_gguf(*gguf);
+  }
+  return read_json_config(file);
+}
+
+}  // namespace kvart
