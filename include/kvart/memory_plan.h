@@ -1,5 +1,5 @@
-// MemoryPlan: the bytes of a cache, computed before anything is allocated. The planner, the allocator and the tests call
-// this one pure function.
+// MemoryPlan: the bytes of a cache, computed before anything is allocated. The planner, the
+// allocator and the tests call this one pure function.
 #pragma once
 
 #include <cstdint>
@@ -24,40 +24,49 @@ struct CacheShape {
 struct MemoryPlanInput {
   CacheShape shape;
   Policy policy;
-  int64_t context_tokens = 0;      // per sequence, as long as the plan must hold
-  int64_t max_sequences = 0;       // that run at the same time; 0: as many as fit in budget_bytes
-  uint64_t budget_bytes = 0;       // 0: no limit, max_sequences decides
+  int64_t context_tokens = 0;  // per sequence, as long as the plan must hold
+  // Sequences that run at the same time: as many of max_sequences (0: any number) as fit in
+  // budget_bytes (0: no limit). Not both are 0.
+  int64_t max_sequences = 0;
+  uint64_t budget_bytes = 0;
 };
 
-// Layers that see the same tokens share a pool: all full-attention layers are one group, and the layers of each window
-// length another. A windowed group holds at most the blocks that a window can touch.
+// Layers that see the same tokens share a pool: all full-attention layers are one group (the first,
+// if there are any), and the layers of each window length another.
+//
+// Blocks of one sequence of n tokens in a full group: the sink blocks and one open block have
+// slots, every other full block a page. A windowed group holds no more blocks of either kind than
+// `window` consecutive tokens can touch, the open one included: a sink block needs its slot only
+// while the window still reaches it. Tokens appended speculatively need slots beyond these.
 struct GroupPlan {
   int window = 0;
-  std::vector<int> layers;            // indices into the shape
-  uint64_t page_bytes = 0;            // one sealed block: codes + parameters + padding
-  uint64_t code_bytes = 0;            // of page_bytes
-  uint64_t parameter_bytes = 0;       // of page_bytes
-  uint64_t padding_bytes = 0;         // of page_bytes
-  uint64_t slot_bytes = 0;            // one open or sink block, full precision
-  int64_t pages_per_sequence = 0;     // sealed blocks of one sequence of context_tokens
-  int64_t slots_per_sequence = 0;     // 1 open block + sink blocks
-  int64_t pages = 0;                  // in the arena
-  int64_t slots = 0;                  // in the arena
+  std::vector<int> layers;         // indices into the shape
+  uint64_t page_bytes = 0;         // one sealed block: codes + parameters + padding
+  uint64_t code_bytes = 0;         // of page_bytes
+  uint64_t parameter_bytes = 0;    // of page_bytes
+  uint64_t padding_bytes = 0;      // of page_bytes
+  uint64_t slot_bytes = 0;         // one open or sink block, full precision
+  int64_t pages_per_sequence = 0;  // sealed blocks of one sequence of context_tokens
+  int64_t slots_per_sequence = 0;  // its sink blocks and its open block
+  int64_t pages = 0;               // in the arena
+  int64_t slots = 0;               // in the arena
 };
 
 struct MemoryPlan {
   std::vector<GroupPlan> groups;
   int64_t context_tokens = 0;
-  int64_t sequences = 0;              // that fit with context_tokens each
-  uint64_t bytes_per_sequence = 0;    // pages + slots of one sequence
-  uint64_t total_bytes = 0;           // what the allocator takes: pages and slots of all groups
-  double sealed_bytes_per_token = 0;  // page bytes of all groups / 64: the marginal cost of a token (full groups only)
-  uint64_t f16_bytes_per_token = 0;   // 16-bit bytes per token of all layers: the usual figure
-  double effective_bits = 0;          // sealed bits per stored value, parameters and padding included
+  int64_t sequences = 0;            // that fit with context_tokens each
+  uint64_t bytes_per_sequence = 0;  // pages + slots of one sequence
+  uint64_t total_bytes = 0;         // what the allocator takes: pages and slots of all groups
+  // Page bytes of the full groups / 64: what one more token costs.
+  double sealed_bytes_per_token = 0;
+  uint64_t f16_bytes_per_token = 0;  // 16-bit bytes per token of all layers: the usual figure
+  double effective_bits = 0;  // sealed bits per stored value, parameters and padding included
 };
 
-// Error: unsupported head_dim, no layers, a policy that doesn't cover the layers, sizes that overflow 64 bits, or (code
-// out_of_memory) a budget that doesn't hold one sequence; the message has both figures.
+// Error: unsupported head_dim, no layers, a policy that doesn't cover the layers, sizes that
+// overflow 64 bits, neither sequences nor budget, or (code out_of_memory) a budget that doesn't
+// hold one sequence; the message has both figures.
 Result<MemoryPlan> plan_memory(const MemoryPlanInput& input);
 
 // The full-precision format of open and sink blocks.

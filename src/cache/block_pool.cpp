@@ -1,7 +1,6 @@
 // States of blocks: free list, reference counts, and the list of cached blocks by age.
 #include "cache/block_pool.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -85,7 +84,7 @@ void BlockPool::add_free(int32_t block) {
 
 bool BlockPool::is_poisoned(int32_t block) const {
   const uint8_t* bytes = data(block);
-  return std::all_of(bytes, bytes + block_bytes_, [](uint8_t b) { return b == poison_byte; });
+  return bytes[0] == poison_byte && std::memcmp(bytes, bytes + 1, block_bytes_ - 1) == 0;
 }
 
 void BlockPool::check_integrity() const {
