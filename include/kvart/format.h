@@ -83,4 +83,12 @@ struct Preset {
 // The presets that help texts, tables and tests go through.
 std::span<const Preset> presets();
 
+// Another engine's word and the policy that runs for it.
+struct Alias {
+  std::string_view word;
+  std::string_view target;
+  std::string_view difference;  // empty: the same meaning
+};
+std::span<const Alias> aliases();
+
 }  // namespace kvart

@@ -269,4 +269,8 @@ std::span<const Preset> presets() {
   return all;
 }
 
+std::span<const Alias> aliases() {
+  return alias_rows();
+}
+
 }  // namespace kvart

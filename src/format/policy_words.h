@@ -17,11 +17,7 @@ struct PresetRow {
 std::span<const PresetRow> preset_rows();
 
 // An alias that means the same is silent; another is accepted with a note of what differs.
-struct AliasRow {
-  std::string_view word;
-  std::string_view target;
-  std::string_view difference;  // empty: the same meaning
-};
+using AliasRow = Alias;
 std::span<const AliasRow> alias_rows();
 
 struct RefusedRow {
