@@ -1,0 +1,24 @@
+// MODEL on the command line: a GGUF file, a config.json or its folder, or the name of a built-in shape.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kvart/memory_plan.h"
+#include "kvart/result.h"
+
+namespace kvart {
+
+struct ModelSource {
+  std::string name;
+  std::string path;           // empty: built in
+  std::string what;           // one line about the shape
+  CacheShape shape;
+  int64_t context_length = 0;  // 0: not given
+  uint64_t weight_bytes = 0;   // 0: not known
+  std::string weight_basis;    // where weight_bytes comes from
+};
+
+Result<ModelSource> find_model(const std::string& model);
+
+}  // namespace kvart

@@ -1,0 +1,142 @@
+// Parsing and printing of numbers with units.
+#include "tools/units.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+namespace kvart {
+namespace {
+
+struct Quantity {
+  double value = 0;
+  std::string unit;
+};
+
+// A finite number of 0 or more, and what follows it.
+Result<Quantity> split_quantity(std::string_view text) {
+  const Error bad{ErrorCode::invalid_argument, fmt::format("'{}' isn't a number", text)};
+  if (text.empty() || text.size() > 40 || (text[0] != '.' && (text[0] < '0' || text[0] > '9')) ||
+      text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X") {
+    return bad;
+  }
+  const std::string copy(text);
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (end == copy.c_str() || !std::isfinite(value) || value < 0) return bad;
+  std::string unit(end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  return Quantity{value, unit};
+}
+
+constexpr std::array<std::pair<std::string_view, double>, 15> byte_units{{
+    {"", 1},
+    {"B", 1},
+    {"kB", 1e3},
+    {"KB", 1e3},
+    {"MB", 1e6},
+    {"GB", 1e9},
+    {"TB", 1e12},
+    {"K", 1e3},
+    {"M", 1e6},
+    {"G", 1e9},
+    {"T", 1e12},
+    {"KiB", 1024.0},
+    {"MiB", 1048576.0},
+    {"GiB", 1073741824.0},
+    {"TiB", 1099511627776.0},
+}};
+
+Result<double> scaled_bytes(const Quantity& quantity, std::string_view unit,
+                            std::string_view text) {
+  for (const auto& [name, factor] : byte_units) {
+    if (name == unit) return quantity.value * factor;
+  }
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("'{}': unit '{}' isn't known; use MB, GB, TB, MiB, GiB or TiB", text,
+                           unit)};
+}
+
+}  // namespace
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  const auto quantity = split_quantity(text);
+  if (!quantity.ok()) return quantity.error();
+  const auto bytes = scaled_bytes(*quantity, quantity->unit, text);
+  if (!bytes.ok()) return bytes.error();
+  if (*bytes < 1 || *bytes >= 9.2e18) {
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' is out of range", text)};
+  }
+  return static_cast<uint64_t>(std::llround(*bytes));
+}
+
+Result<double> parse_bandwidth(std::string_view text) {
+  const auto quantity = split_quantity(text);
+  if (!quantity.ok()) return quantity.error();
+  std::string_view unit = quantity->unit;
+  if (unit.size() > 2 && unit.substr(unit.size() - 2) == "/s") unit.remove_suffix(2);
+  const auto bytes = scaled_bytes(*quantity, unit, text);
+  if (!bytes.ok()) return bytes.error();
+  if (*bytes < 1e6 || *bytes > 1e17) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("'{}' is out of range; a bandwidth reads like 3.35TB/s", text)};
+  }
+  return *bytes;
+}
+
+Result<int64_t> parse_tokens(std::string_view text) {
+  const auto quantity = split_quantity(text);
+  if (!quantity.ok()) return quantity.error();
+  double factor = 0;
+  if (quantity->unit.empty()) factor = 1;
+  if (quantity->unit == "k" || quantity->unit == "K") factor = 1024;
+  if (quantity->unit == "M") factor = 1048576;
+  const double tokens = quantity->value * factor;
+  if (tokens < 1 || tokens > 2147483648.0 || tokens != std::floor(tokens)) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("'{}' isn't a number of tokens; use 32768 or 32k (1,024 each), at "
+                             "most 2^31",
+                             text)};
+  }
+  return static_cast<int64_t>(tokens);
+}
+
+Result<Load> parse_load(std::string_view text) {
+  const auto quantity = split_quantity(text);
+  if (!quantity.ok()) return quantity.error();
+  const std::string& unit = quantity->unit;
+  const bool sequences = unit.empty() || unit == "seq" || unit == "sequences";
+  const bool tokens = unit == "tok/s" || unit == "tokens/s";
+  if ((!sequences && !tokens) || quantity->value <= 0 || quantity->value > 1e15) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("'{}' isn't a load; use 200 (sequences at the same time) or "
+                             "20000tok/s",
+                             text)};
+  }
+  return Load{quantity->value, tokens};
+}
+
+std::string with_commas(uint64_t value) {
+  std::string digits = std::to_string(value);
+  for (size_t at = digits.size(); at > 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string gigabytes(double bytes) {
+  if (bytes >= 1e8) return fmt::format("{:.2f} GB", bytes / 1e9);
+  if (bytes >= 1e5) return fmt::format("{:.2f} MB", bytes / 1e6);
+  return fmt::format("{:.0f} B", bytes);
+}
+
+std::string tokens_text(int64_t tokens) {
+  return with_commas(static_cast<uint64_t>(tokens));
+}
+
+}  // namespace kvart
