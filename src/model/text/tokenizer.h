@@ -1,0 +1,111 @@
+// Byte-level BPE tokenizer: text to token ids and back, and a decoder for tokens that arrive one by
+// one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvart/result.h"
+
+namespace kvart {
+
+// As a vocabulary file stores them.
+enum class TokenType : int32_t {
+  undefined = 0,
+  normal = 1,
+  unknown = 2,
+  control = 3,       // steers the model: never made from plain text
+  user_defined = 4,  // ordinary text that is always one token
+  unused = 5,        // fills a gap in the ids: never made, decodes to nothing
+  byte = 6,
+};
+
+// What a vocabulary file says; tokenizer.json or GGUF metadata, read by the caller.
+struct TokenizerData {
+  std::string model, pre;  // tokenizer.ggml.model and .pre
+  std::vector<std::string> tokens;
+  std::vector<int32_t> token_types;  // one for each token, or empty: all normal
+  std::vector<std::string> merges;   // "left right", the first to merge first
+  std::optional<int32_t> bos, eos, eot, unk, pad;
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+};
+
+enum class SpecialTokens {
+  plain,  // the text of a control token is text: for whatever a user wrote
+  parse,  // it is that token: for what a chat template wrote
+};
+
+enum class ControlTokens { skip, show };
+
+// Immutable; any number of threads may use one at the same time.
+class Tokenizer {
+ public:
+  // Refused: an unknown model or pre-tokenizer, lists whose lengths disagree, ids outside the
+  // vocabulary, a token twice, a merge that isn't of two known tokens to a third. A message names
+  // key, value and place.
+  static Result<Tokenizer> create(TokenizerData data);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Adds neither BOS nor EOS. Each invalid byte of `text` counts as U+FFFD; a byte that the
+  // vocabulary has no token for gives none.
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpecialTokens special) const;
+
+  // Valid UTF-8: U+FFFD for each invalid part. Ids outside the vocabulary decode to nothing.
+  [[nodiscard]] std::string decode(std::span<const int32_t> tokens,
+                                   ControlTokens control = ControlTokens::skip) const;
+
+  // The bytes that a token stands for (a part of a character, maybe); a control token's are its
+  // name.
+  [[nodiscard]] std::string_view token_bytes(int32_t token) const;
+  [[nodiscard]] TokenType type(int32_t token) const;   // undefined outside the vocabulary
+  [[nodiscard]] bool is_control(int32_t token) const;  // control or unknown
+  [[nodiscard]] bool is_end_of_generation(int32_t token) const;
+
+  [[nodiscard]] int32_t vocab_size() const;
+  [[nodiscard]] std::optional<int32_t> bos() const;
+  [[nodiscard]] std::optional<int32_t> eos() const;
+  [[nodiscard]] std::optional<int32_t> pad() const;
+  [[nodiscard]] bool add_bos() const;
+  [[nodiscard]] bool add_eos() const;
+  // Every token at which an answer ends, ascending.
+  [[nodiscard]] std::span<const int32_t> end_of_generation() const;
+  // The control token of this name.
+  [[nodiscard]] std::optional<int32_t> find_control(std::string_view name) const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+
+  std::unique_ptr<const Impl> impl_;
+};
+
+// Turns tokens into text as they arrive. All that it returns, joined, equals Tokenizer::decode of
+// the same tokens.
+class StreamDecoder {
+ public:
+  // The tokenizer must outlive the decoder.
+  explicit StreamDecoder(const Tokenizer& tokenizer, ControlTokens control = ControlTokens::skip)
+      : tokenizer_(&tokenizer), control_(control) {}
+
+  // The characters that `token` completes; holds back at most the first 3 bytes of an unfinished
+  // one.
+  std::string push(int32_t token);
+  // What is left at the end: nothing, or U+FFFD for an unfinished character. Ready for new text
+  // afterwards.
+  std::string flush();
+
+ private:
+  const Tokenizer* tokenizer_;
+  ControlTokens control_;
+  std::string pending_;
+};
+
+}  // namespace kvart

@@ -1,0 +1,191 @@
+// Token ids on real vocabularies against recorded ones (test/oracle/tokenizer.py). Skipped where
+// the models are absent.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/file/gguf.h"
+#include "model/text/tokenizer.h"
+#include "model/text/tokenizer_gguf.h"
+#include "model/text/tokenizer_utf8.h"
+
+namespace kvart {
+namespace {
+
+constexpr const char* smollm2 = "SmolLM2-135M-Instruct.Q4_1.gguf";
+constexpr const char* qwen2 = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+
+std::string model_path(const char* name) {
+  const auto variable = [](const char* key) {
+    const char* value = std::getenv(key);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string cache = variable("KVART_CACHE_DIR");
+  if (cache.empty()) {
+    const std::string xdg = variable("XDG_CACHE_HOME");
+    cache = (xdg.empty() ? variable("HOME") + "/.cache" : xdg) + "/kvart";
+  }
+  return cache + "/models/" + name;
+}
+
+std::vector<std::string> lines_of(const std::string& name) {
+  std::ifstream file(std::string(KVART_TEST_DATA) + "/model/text/data/" + name);
+  EXPECT_TRUE(file.good()) << name;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// "part*count" split at the star; count 1 where there is none.
+std::pair<std::string, size_t> repeated(const std::string& part) {
+  const size_t star = part.find('*');
+  if (star == std::string::npos) return {part, 1};
+  return {part.substr(0, star), std::stoul(part.substr(star + 1))};
+}
+
+struct Case {
+  SpecialTokens special;
+  std::string text;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const std::string& line : lines_of("tokenizer_texts.txt")) {
+    Case one{line[0] == 's' ? SpecialTokens::parse : SpecialTokens::plain, ""};
+    std::istringstream parts(line.substr(2));
+    for (std::string part; std::getline(parts, part, '+');) {
+      const auto [hex, count] = repeated(part);
+      std::string bytes;
+      for (size_t i = 0; i < hex.size(); i += 2) {
+        bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+      }
+      for (size_t i = 0; i < count; ++i) one.text += bytes;
+    }
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+std::vector<int32_t> ids_of(const std::string& line) {
+  std::vector<int32_t> ids;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    const auto [id, count] = repeated(word);
+    ids.insert(ids.end(), count, std::stoi(id));
+  }
+  return ids;
+}
+
+// `pre` replaces the file's own pre-tokenizer unless it is empty; every `step`-th text was
+// recorded.
+void compare(const char* model, const std::string& pre, const std::string& expectations,
+             size_t step) {
+  const auto file = GgufFile::open(model_path(model), GgufExtent::metadata);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  auto data = tokenizer_data_from_gguf(*file);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  if (!pre.empty()) data->pre = pre;
+  const auto tokenizer = Tokenizer::create(std::move(*data));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+
+  const auto lines = lines_of(expectations);
+  const auto all = cases();
+  ASSERT_EQ(lines.size(), 1 + (all.size() + step - 1) / step);
+  // llama.cpp goes by names alone and takes Qwen's ordinary token </s>, an HTML tag, for an end
+  // too.
+  std::vector<int32_t> ends;
+  for (const int32_t id : ids_of(lines[0])) {
+    if (tokenizer->is_control(id)) ends.push_back(id);
+  }
+  const auto own_ends = tokenizer->end_of_generation();
+  EXPECT_EQ(std::vector<int32_t>(own_ends.begin(), own_ends.end()), ends);
+
+  size_t differences = 0;
+  for (size_t i = 0; i < all.size() && differences < 20; i += step) {
+    const auto ids = tokenizer->encode(all[i].text, all[i].special);
+    const auto expected = ids_of(lines[1 + i / step]);
+    if (ids != expected) ++differences;
+    EXPECT_EQ(ids, expected) << "text " << i << ": " << testing::PrintToString(all[i].text);
+  }
+  EXPECT_EQ(differences, 0u);
+}
+
+// decode(encode(x)) is x after repair, where every byte of it has a token.
+void round_trip(const char* model) {
+  const auto file = GgufFile::open(model_path(model), GgufExtent::metadata);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  auto data = tokenizer_data_from_gguf(*file);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  const auto tokenizer = Tokenizer::create(std::move(*data));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  std::vector<bool> has_token(256);
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    const auto bytes = tokenizer->token_bytes(id);
+    if (bytes.size() == 1) has_token[static_cast<uint8_t>(bytes[0])] = true;
+  }
+  size_t checked = 0;
+  for (const Case& one : cases()) {
+    const std::string repaired = text::repair_input(one.text);
+    bool covered = true;
+    for (const char c : repaired) covered = covered && has_token[static_cast<uint8_t>(c)];
+    if (!covered) continue;
+    ++checked;
+    std::string valid;  // surrogates go through the tokenizer, but are not valid UTF-8
+    const size_t unfinished = text::append_repaired(repaired, valid);
+    ASSERT_EQ(unfinished, 0u);
+    const auto ids = tokenizer->encode(one.text, one.special);
+    EXPECT_EQ(tokenizer->decode(ids, ControlTokens::show), valid);
+    std::string bytes;
+    for (const int32_t id : ids) bytes += tokenizer->token_bytes(id);
+    EXPECT_EQ(bytes, repaired);
+  }
+  EXPECT_GT(checked, 2000u);
+}
+
+class TokenizerOracle : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {smollm2, qwen2}) {
+      if (!std::filesystem::exists(model_path(name))) GTEST_SKIP() << "no " << model_path(name);
+    }
+  }
+};
+
+TEST_F(TokenizerOracle, SmolLM2) {
+  compare(smollm2, "", "tokenizer_smollm2.txt", 1);
+}
+TEST_F(TokenizerOracle, Qwen2) {
+  compare(qwen2, "", "tokenizer_qwen2.txt", 1);
+}
+TEST_F(TokenizerOracle, Qwen2TakesAnHtmlTagForText) {
+  const auto file = GgufFile::open(model_path(qwen2), GgufExtent::metadata);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  auto data = tokenizer_data_from_gguf(*file);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  const auto tokenizer = Tokenizer::create(std::move(*data));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const std::vector<int32_t> as_text = {522, 82, 29};  // "</", "s", ">"
+  EXPECT_EQ(tokenizer->encode("</s>", SpecialTokens::parse), as_text);
+  EXPECT_FALSE(tokenizer->is_end_of_generation(128247));  // the token </s>
+}
+TEST_F(TokenizerOracle, Gpt2Pieces) {
+  compare(smollm2, "gpt-2", "tokenizer_gpt2.txt", 4);
+}
+TEST_F(TokenizerOracle, LlamaPieces) {
+  compare(smollm2, "llama-bpe", "tokenizer_llama_bpe.txt", 4);
+}
+TEST_F(TokenizerOracle, SmolLM2RoundTrip) {
+  round_trip(smollm2);
+}
+TEST_F(TokenizerOracle, Qwen2RoundTrip) {
+  round_trip(qwen2);
+}
+
+}  // namespace
+}  // namespace kvart
