@@ -1,7 +1,9 @@
-"""Writes test/model/file/data/weight_blocks.bin: random weight blocks of each type and their values, decoded by the
-`gguf` Python package. Run: python test/oracle/weight_blocks.py (needs gguf and numpy).
+"""Writes test/model/file/data/weight_blocks.bin: random weight blocks of each type and their
+values, decoded by the `gguf` Python package. Run: python test/oracle/weight_blocks.py (needs gguf
+and numpy).
 
-The file is a row of records, little-endian: u32 type id, u32 number of values, the blocks' bytes, the f32 values.
+The file is a row of records, little-endian: u32 type id, u32 number of values, the blocks' bytes,
+the f32 values.
 """
 
 import pathlib
@@ -29,7 +31,8 @@ def random_blocks(rng, name, values, block_bytes):
         normal = rng.standard_normal(values - len(special)).astype("<f2").view("<u2")
         return np.concatenate([special, normal]).view(np.uint8)
     if name == "BF16":
-        return (rng.standard_normal(values).astype("<f4").view("<u4") >> 16).astype("<u2").view(np.uint8)
+        bits = rng.standard_normal(values).astype("<f4").view("<u4")
+        return (bits >> 16).astype("<u2").view(np.uint8)
     blocks = rng.integers(0, 256, (BLOCKS, block_bytes), dtype=np.uint8)
     for offset in F16_FIELDS[name]:
         scales = rng.standard_normal(BLOCKS).astype("<f2")
