@@ -9,6 +9,7 @@
 #include "base/aligned_buffer.h"
 #include "model/loaded_model.h"
 #include "model/ops/matmul.h"
+#include "model/ops/ops.h"
 
 namespace kvart {
 

@@ -77,7 +77,7 @@ TEST(TokenizerCreate, UnknownModelAndPreTokenizerAreRefusedByName) {
   data = chat_vocabulary();
   data.pre = "tekken\n";
   EXPECT_THAT(refused(data, ErrorCode::unsupported),
-              HasSubstr("'tekken\\x0a' isn't supported; known: gpt-2, llama-bpe, qwen2, smollm"));
+              HasSubstr("'tekken\\x0A' isn't supported; known: gpt-2, llama-bpe, qwen2, smollm"));
   data = chat_vocabulary();
   data.add_space_prefix = true;
   EXPECT_THAT(refused(data, ErrorCode::unsupported), HasSubstr("add_space_prefix"));
@@ -271,11 +271,12 @@ TEST(StreamDecoderTest, C28HoldsBackUnfinishedCharactersOnly) {
   for (const std::string& text : texts) {
     StreamDecoder decoder(tokenizer);
     std::string joined;
+    size_t pushed = 0;
     for (const char c : text) {
       const std::string delta = decoder.push(static_cast<uint8_t>(c));
       EXPECT_EQ(delta.find("\uFFFD"), std::string::npos) << text;
       joined += delta;
-      EXPECT_GE(joined.size() + 3, static_cast<size_t>(&c - text.data()));
+      EXPECT_GE(joined.size() + 3, ++pushed);
     }
     EXPECT_EQ(decoder.flush(), "") << text;
     EXPECT_EQ(joined, text);
@@ -391,7 +392,7 @@ TEST(TokenizerEncode, AMegabyteOfOneCharacterTakesNoQuadraticTime) {
       const auto ids = tokenizer.encode(text, SpecialTokens::plain);
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
       EXPECT_FALSE(ids.empty());
-      EXPECT_LT(seconds.count(), 20) << pre << " " << unit;  // quadratic would be hours
+      EXPECT_LT(seconds.count(), 60) << pre << " " << unit;  // quadratic would be hours
       if (unit == "a") {
         EXPECT_EQ(ids.size(), size / 64);
       }

@@ -1,0 +1,260 @@
+// The template language's limits and errors: hostile templates end with an error that names
+// construct, limit and line.
+#include "model/text/jinja.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+namespace kvart::jinja {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) {
+    out += text;
+  }
+  return out;
+}
+
+Result<std::string> render(const std::string& source, const Options& options = {}) {
+  const Result<Template> parsed = Template::parse(source);
+  return parsed.ok() ? parsed->render({}, options) : Result<std::string>(parsed.error());
+}
+
+std::string error_of(const std::string& source, const Options& options = {}) {
+  const Result<std::string> text = render(source, options);
+  return text.ok() ? "no error, but: " + text->substr(0, 200) : text.error().message;
+}
+
+TEST(JinjaLimits, NoInternals) {
+  for (const char* source :
+       {"{{ ''.__class__.__mro__ }}", "{{ ''['__class__'] }}", "{{ x.__init__ }}",
+        "{{ __builtins__ }}", "{{ [''] | map(attribute='__class__') | list }}",
+        "{{ [''] | selectattr('__class__') | list }}", "{% set __x = 1 %}",
+        "{{ namespace(__a=1) }}", "{% macro m() %}{% endmacro %}{{ m.__globals__ }}",
+        "{{ [1] | sort(attribute='__len__') }}",
+        "{{ ('__cl' ~ 'ass__') in {} }}{{ ''['__cl' ~ 'ass__'] }}"}) {
+    EXPECT_THAT(error_of(source), HasSubstr("names that begin with '__' are internals")) << source;
+  }
+}
+
+TEST(JinjaLimits, Ranges) {
+  EXPECT_EQ(error_of("\n{% for i in range(10**9) %}{% endfor %}"),
+            "chat template, line 2: in 'range': more items than the limit of 100000");
+  EXPECT_THAT(error_of("{{ range(0, -2**100, -1) | list }}"), HasSubstr("in 'range': more items"));
+}
+
+TEST(JinjaLimits, Steps) {
+  const std::string nested =
+      "{% for i in range(100000) %}\n{% for j in range(100000) %}{% set x = j %}{% endfor %}{% "
+      "endfor %}";
+  EXPECT_THAT(error_of(nested),
+              HasSubstr("line 2: in 'set': more steps than the limit of 100000000"));
+  Options few;
+  few.limits.work = 1000;
+  EXPECT_THAT(error_of("{% for i in range(100000) %}{% endfor %}", few),
+              HasSubstr("in 'range': more steps"));
+}
+
+TEST(JinjaLimits, Output) {
+  const std::string gigabyte =
+      "{% set x = 'a' * 1000000 %}{% for i in range(1000) %}{{ x }}{% endfor %}";
+  EXPECT_THAT(error_of(gigabyte),
+              HasSubstr("in '{{ }}': more bytes of output than the limit of 67108864"));
+}
+
+TEST(JinjaLimits, Memory) {
+  EXPECT_THAT(error_of("{{ 'a' * 10**12 }}"), HasSubstr("a longer text than the limit"));
+  EXPECT_THAT(error_of("{{ [1] * 10**12 }}"), HasSubstr("a longer list than the limit"));
+  const std::string doubling =
+      "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor "
+      "%}";
+  EXPECT_THAT(error_of(doubling), HasSubstr("in 'set': more bytes of values than the limit"));
+  EXPECT_THAT(error_of("{% set x = 'a' * 100000 %}{{ x.replace('a', x) | length }}"),
+              HasSubstr("more bytes"));
+  EXPECT_THAT(error_of("{{ ('a\n' * 100000) | indent(100000) }}"), HasSubstr("more bytes"));
+  EXPECT_THAT(error_of("{{ [1] | tojson(indent=10**10) }}"), HasSubstr("longer text"));
+  EXPECT_THAT(error_of("{% set x = 'a' * 100000 %}{{ ([x] * 100000) | join }}"),
+              HasSubstr("than the limit"));
+}
+
+TEST(JinjaLimits, SharedValuesThatWouldGrowWithoutEnd) {
+  const std::string sharing =
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor "
+      "%}";
+  EXPECT_THAT(error_of(sharing + "{{ n.l }}"), HasSubstr("a heavier value than the limit"));
+  const std::string deep =
+      "{% set n = namespace(l=[]) %}{% for i in range(90000) %}{% set n.l = [n.l] %}{% endfor %}";
+  EXPECT_THAT(error_of(deep), HasSubstr("values nested deeper than the limit of 128"));
+  const std::string loops =
+      "{% set n = namespace(l=[]) %}{% for i in range(90000) %}"
+      "{% for x in [n.l] %}{% set n.l = loop %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(error_of(loops), HasSubstr("values nested deeper than the limit of 128"));
+}
+
+TEST(JinjaLimits, NamespacesInACircleAreFreed) {
+  EXPECT_EQ(
+      error_of("{% set a = namespace() %}{% set a.self = [a] %}{{ a.self[0].self | length }}"),
+      "no error, but: 1");
+  EXPECT_THAT(error_of("{% set a = namespace() %}{% set a.self = a %}{{ a }}"),
+              HasSubstr("can't be written"));
+}
+
+TEST(JinjaLimits, Depth) {
+  EXPECT_THAT(error_of("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}"),
+              HasSubstr("in 'm': nested deeper than the limit of 400"));
+  for (const auto& [open, close] :
+       std::vector<std::pair<std::string, std::string>>{{"(", ")"},
+                                                        {"[", "]"},
+                                                        {"{1:", "}"},
+                                                        {"not ", ""},
+                                                        {"-", ""},
+                                                        {"x[", "]"},
+                                                        {"f(", ")"},
+                                                        {"1 if ", ""},
+                                                        {"1 if 1 else ", ""},
+                                                        {"x | f(", ")"}}) {
+    const std::string source = "{{ " + repeated(open, 10000) + "1" + repeated(close, 10000) + " }}";
+    EXPECT_THAT(error_of(source), HasSubstr("than the limit of")) << open;
+  }
+  for (const std::string chain :
+       {".a", "[0]", "()", " | upper", " + 1", " or 1", " is defined", " == 1"}) {
+    const std::string message = error_of("{{ x" + repeated(chain, 10000) + " }}");
+    EXPECT_THAT(message, ::testing::AnyOf(HasSubstr("than the limit of"), HasSubstr("undefined")))
+        << chain;
+  }
+  for (const std::string tag :
+       {"{% if 1 %}", "{% for x in [1] %}", "{% set x %}", "{% generation %}"}) {
+    EXPECT_THAT(error_of(repeated(tag, 10000)), HasSubstr("nested deeper than the limit of 100"))
+        << tag;
+  }
+  EXPECT_FALSE(render(repeated("{% macro m() %}", 10000)).ok());
+}
+
+TEST(JinjaLimits, SourceSize) {
+  EXPECT_THAT(error_of(std::string(2u << 20, 'x')), HasSubstr("more than the limit of 1048576"));
+}
+
+TEST(JinjaLimits, WorkOnLongTextsIsBounded) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const char* use :
+       {"x.find(y)", "x in y", "x.split(y)", "x.count(y)", "x.replace(y, '')", "x.strip(y)",
+        "x.rfind(y)", "x == y", "x | upper", "x | length", "x[0]", "x | tojson", "x | title",
+        "x | list", "x[::-1]", "x.splitlines()", "x < y"}) {
+    const std::string source =
+        "{% set x = 'a' * 300000 ~ 'b' %}{% set y = 'a' * 150000 ~ 'c' %}"
+        "{% for i in range(100000) %}{% set z = " +
+        std::string(use) + " %}{% endfor %}";
+    EXPECT_THAT(error_of(source), HasSubstr("than the limit of")) << use;
+  }
+  const auto seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(std::chrono::duration<double>(seconds).count(), 120.0);
+}
+
+TEST(JinjaErrors, NameTheLine) {
+  EXPECT_EQ(error_of("a\n\n{{ 1 +\n }}"),
+            "chat template, line 4: expected an expression, found the tag's end");
+  EXPECT_EQ(error_of("\n{{ a.b.c }}"),
+            "chat template, line 2: 'a' is undefined, and so has no 'b'");
+  EXPECT_EQ(error_of("{# \n\n #}\n{{ raise_exception('no tools') }}"),
+            "chat template, line 4: the template refuses: no tools");
+  EXPECT_EQ(error_of("{% if x %}\n\n{{ 'a\nb' + 1 }}{% endif %}{{ 1 // 0 }}"),
+            "chat template, line 4: division by zero in '//'");
+}
+
+TEST(JinjaErrors, WhatIsNotSupportedIsNamed) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\n{% include 'x' %}", "line 2: the tag 'include' is not supported"},
+      {"{% call m() %}{% endcall %}", "the tag 'call' is not supported"},
+      {"{% for x in y recursive %}{% endfor %}", "'recursive' loops are not supported"},
+      {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "a macro inside of a loop"},
+      {"{{ f(*x) }}", "arguments unpacked with '*' are not supported"},
+      {"{{ 1 | groupby('x') }}", "the filter 'groupby' is not supported"},
+      {"{{ 1 is escaped }}", "the test 'escaped' is not supported"},
+      {"{{ 'a'.swapcase() }}", "the method 'swapcase' of a string is not supported"},
+      {"{{ [].append(1) }}", "the method 'append' of a list is not supported"},
+      {"{{ '%s' % 1 }}", "formatting of a text with '%' is not supported"},
+      {"{{ joiner() }}", "'joiner' is not supported"},
+      {"{{ 2 ** 200 }}", "integers of more than 128 bits are not supported"},
+      {"{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}", "'loop.changed' is not supported"},
+      {"{{ '\\N{DASH}' }}", "an escape in a string that can't be read"},
+      {"{{ [1] | tojson(cls=1) }}", "'tojson' has no argument 'cls'"},
+      {"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}", "'varargs' is not supported"},
+  };
+  for (const auto& [source, message] : cases) {
+    const Result<std::string> text = render(source);
+    ASSERT_FALSE(text.ok()) << source;
+    EXPECT_EQ(text.error().code, ErrorCode::unsupported) << source;
+    EXPECT_THAT(text.error().message, HasSubstr(message)) << source;
+  }
+}
+
+TEST(JinjaErrors, OnlyWhatIsReachedMustBeSupported) {
+  EXPECT_EQ(*render("{% if false %}{{ 1 | groupby('x') }}{% endif %}ok"), "ok");
+}
+
+TEST(Jinja, OneTemplateRendersManyTimesAndInItsCopies) {
+  Result<Template> parsed = Template::parse("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(x) }}");
+  ASSERT_TRUE(parsed.ok());
+  const Template copy = *parsed;
+  EXPECT_EQ(*copy.render({{"x", Value::integer(1)}}), "<1>");
+  EXPECT_EQ(*parsed->render({{"x", Value::string("y")}}), "<y>");
+  EXPECT_EQ(*copy.render({}), "<>");
+}
+
+TEST(Jinja, TextThatIsNoUtf8PassesThrough) {
+  const Context context = {{"x", Value::string("a\xff\xc3(\xe4\xbd")}};
+  const Result<Template> parsed =
+      Template::parse("{{ x }}|{{ x | length }}|{{ x[::-1] }}|{{ x | tojson }}");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(*parsed->render(context),
+            "a\xff\xc3(\xe4\xbd|6|\xbd\xe4(\xc3\xff"
+            "a|\"a\xff\xc3(\xe4\xbd\"");
+}
+
+// Damaged templates give an error or a text, never more.
+TEST(Jinja, RandomDamageIsHarmless) {
+  const std::string source =
+      "{% set ns = namespace(a=[1, 'x'], b={'k': (1.5, none)}) %}{%- for m in ns.a[::-1] if m is "
+      "not none -%}"
+      "{{ loop.index ~ m | string | upper }}{% else %}{# c #}{{ \"\\u00e9\" }}{%- endfor %}"
+      "{% macro f(x, y=2) %}{{ x ** y // 3 if x > 1 else -x }}{% endmacro %}{{ f(3) }}{% raw %}{{ "
+      "{% endraw %}"
+      "{% if a and not b or c in [1] %}{{ ns.b.k | tojson(indent=1) }}{% elif d.get('e') %}{% set "
+      "q %}w{% endset %}{% endif %}";
+  std::mt19937 random(7);
+  const std::string pieces = "{}%#-+'\"()[]|.,:=~ \nforifins1x\\\xc3";
+  Options few;
+  few.limits.work = 1'000'000;
+  int rendered = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = source;
+    for (unsigned n = random() % 4 + 1; n > 0; --n) {
+      const std::size_t at = random() % damaged.size();
+      switch (random() % 3) {
+        case 0:
+          damaged.erase(at, random() % 4 + 1);
+          break;
+        case 1:
+          damaged.insert(at, 1, pieces[random() % pieces.size()]);
+          break;
+        default:
+          damaged.insert(at, damaged.substr(random() % damaged.size(), random() % 12));
+      }
+    }
+    const Result<std::string> text = render(damaged, few);
+    rendered += text.ok() ? 1 : 0;
+    if (!text.ok()) {
+      ASSERT_THAT(text.error().message, HasSubstr("chat template, line ")) << damaged;
+    }
+  }
+  EXPECT_GT(rendered, 500);
+}
+
+}  // namespace
+}  // namespace kvart::jinja
