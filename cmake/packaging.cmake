@@ -36,3 +36,6 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/kvart.pc.in ${PROJECT_BINARY_DIR}/pac
 install(FILES ${PROJECT_BINARY_DIR}/package/kvartConfig.cmake
   ${PROJECT_BINARY_DIR}/package/kvartConfigVersion.cmake DESTINATION ${kvart_package_folder})
 install(FILES ${PROJECT_BINARY_DIR}/package/kvart.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TARGET kvart)
+  install(TARGETS kvart RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -34,7 +34,8 @@ def main():
         return 77
     chosen = commands(pathlib.Path(sys.argv[1]))
     with tempfile.TemporaryDirectory() as database:
-        pathlib.Path(database, "compile_commands.json").write_text(json.dumps(list(chosen.values())))
+        listed = json.dumps(list(chosen.values()))
+        pathlib.Path(database, "compile_commands.json").write_text(listed)
 
         def check(path):
             return path, subprocess.run([tidy, "--quiet", "-p", database, path], check=False,

@@ -10,15 +10,15 @@ import unittest
 
 
 def shared_functions(listing):
-    """The weak functions of one object, as `nm -C` lists them, that are not in an ISA's namespace."""
+    """The weak functions of one object (`nm -C`) that are not in an ISA's namespace."""
     found = re.findall(r"^[0-9a-fA-F]+ W (.+)$", listing, re.MULTILINE)
     return [name for name in found if not re.search(r"\bisa_(?:avx2|avx512)::", name)]
 
 
 class SharedFunctions(unittest.TestCase):
     def test_samples(self):
-        self.assertEqual(shared_functions("0000 W int std::max<int>(int, int)\n0 W kvart::f(int)\n"),
-                         ["int std::max<int>(int, int)", "kvart::f(int)"])
+        shared = "0000 W int std::max<int>(int, int)\n0 W kvart::f(int)\n"
+        self.assertEqual(shared_functions(shared), ["int std::max<int>(int, int)", "kvart::f(int)"])
         self.assertEqual(shared_functions("0000 W kvart::isa_avx2::f(int)\n0000 T kvart::g()\n"
                                           "     U std::h()\n     w weak_but_undefined\n0 V data\n"),
                          [])
