@@ -14,5 +14,5 @@ show() {
 
 show "$kvart" run "$model" -p "Explain in two sentences what a key-value cache is." \
   --kv-cache-dtype int4 --max-tokens 80
-show "$kvart" bytes --model llama-3-8b
-show "$kvart" plan --model llama-3-8b --kv-cache-dtype int4 --context 32768 --memory 60GB
+show "$kvart" bytes Llama-3-8B
+show "$kvart" plan Llama-3-8B --gpu H100 --kv-memory 60GB --context 32k
