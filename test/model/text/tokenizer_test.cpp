@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <array>
+#include <ctime>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -376,10 +378,11 @@ TEST(BytePairMergerTest, QueueAndScanEqualThePlainRule) {
   }
 }
 
-TEST(TokenizerEncode, AMegabyteOfOneCharacterTakesNoQuadraticTime) {
+TEST(TokenizerEncode, LongRunsTakeNoQuadraticTime) {
   std::vector<std::string> merges;
-  for (std::string token = "a"; token.size() < 64; token += token)
+  for (std::string token = "a"; token.size() < 64; token += token) {
     merges.push_back(token + " " + token);
+  }
   for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
     auto data = byte_vocabulary(merges);
     data.pre = pre;
@@ -388,14 +391,14 @@ TEST(TokenizerEncode, AMegabyteOfOneCharacterTakesNoQuadraticTime) {
     for (const std::string unit : {"a", " ", "\n", "7", "!", "\xF0", "' ", " \n", "a ", "é"}) {
       std::string text;
       while (text.size() < size) text += unit;
-      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t begin = std::clock();
       const auto ids = tokenizer.encode(text, SpecialTokens::plain);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      EXPECT_FALSE(ids.empty());
-      EXPECT_LT(seconds.count(), 60) << pre << " " << unit;  // quadratic would be hours
-      if (unit == "a") {
-        EXPECT_EQ(ids.size(), size / 64);
-      }
+      const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+      EXPECT_LT(cpu_s, 30) << pre << " " << unit;  // about 1; quadratic would be an hour
+      EXPECT_EQ(ids.size(), unit == "a"      ? size / 64
+                            : unit == "a "   ? size
+                            : unit == "\xF0" ? 3 * size  // U+FFFD each
+                                             : text.size());
     }
   }
 }
