@@ -1,0 +1,365 @@
+// KvCache against an obvious model: long random runs in pools that are always too small, with every
+// invariant and every byte checked after each step. A failure prints the seed and the step that
+// replay it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/cache_fixture.h"
+#include "cache/kv_cache.h"
+
+namespace kvart {
+namespace {
+
+struct Setting {
+  const char* name;
+  SmallCache cache;
+  int steps;
+};
+
+void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
+
+// What the model knows of a sequence.
+struct ModelSequence {
+  std::string salt;
+  std::vector<int32_t> text;    // where it is heading
+  std::vector<int32_t> tokens;  // appended
+  int64_t committed = 0;
+  int64_t floor = 0;  // of truncate
+  // The last step, if it was final: whole blocks in it have no slot.
+  int64_t step_begin = 0;
+  int64_t step_end = 0;
+  Durability uncommitted = Durability::final;
+  bool shareable = true;
+
+  [[nodiscard]] int64_t appended() const { return static_cast<int64_t>(tokens.size()); }
+};
+
+class RandomRun {
+ public:
+  RandomRun(const SmallCache& small, uint64_t seed)
+      : small_(small), cache_(make_cache(small)), writer_(cache_.get()), random_(seed) {}
+
+  void step() {
+    const int action = pick(0, 99);
+    if (live_.empty() || (action < 15 && live_.size() < 6)) return start();
+    if (action < 55) return grow();
+    if (action < 68) return commit();
+    if (action < 80) return truncate();
+    if (action < 86) return fork();
+    if (action < 97) return release();
+    if (action < 99) return poison();
+    reset();
+  }
+
+  void check() {
+    cache_->check_integrity();
+    for (const auto& [id, sequence] : live_) {
+      ASSERT_EQ(cache_->appended(id), sequence.appended());
+      ASSERT_EQ(cache_->committed(id), sequence.committed);
+      const auto tokens = cache_->tokens(id);
+      ASSERT_TRUE(
+          std::equal(tokens.begin(), tokens.end(), sequence.tokens.begin(), sequence.tokens.end()));
+      writer_.verify(id);
+    }
+    const CacheStats stats = cache_->stats();
+    ASSERT_EQ(stats.pages_free + stats.pages_cached + stats.pages_referenced, small_.pages);
+    ASSERT_EQ(stats.slots_free + stats.slots_cached + stats.slots_referenced, small_.slots);
+    ASSERT_EQ(stats.pages_referenced, pages_in_use());
+    ASSERT_EQ(stats.slots_referenced, slots_in_use());
+  }
+
+  // Everything comes back.
+  void drain() {
+    while (!live_.empty()) {
+      cache_->release(live_.begin()->first);
+      live_.erase(live_.begin());
+      cache_->check_integrity();
+    }
+    EXPECT_EQ(cache_->stats().pages_referenced + cache_->stats().slots_referenced, 0);
+    cache_->reset_prefix_cache();
+    cache_->check_integrity();
+    EXPECT_EQ(cache_->stats().pages_free, small_.pages);
+    EXPECT_EQ(cache_->stats().slots_free, small_.slots);
+  }
+
+  // A run in which nothing is hit, refused or evicted tests nothing.
+  void expect_busy() const {
+    SCOPED_TRACE("evictions " + std::to_string(cache_->stats().evictions) + ", hits " +
+                 std::to_string(cache_->stats().prefix_hits_tokens));
+    EXPECT_GT(refused_, 50);
+    EXPECT_GT(rolled_back_, 50);
+    if (!small_.prefix_caching) return;
+    EXPECT_GT(cache_->stats().evictions, 100);
+    EXPECT_GT(cache_->stats().prefix_hits_tokens, 64 * 100);
+  }
+
+ private:
+  using Live = std::map<SequenceId, ModelSequence>;
+
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  Live::iterator any() {
+    return std::next(live_.begin(), pick(0, static_cast<int>(live_.size()) - 1));
+  }
+
+  // Texts that share beginnings: one of a few documents up to a random place, then another.
+  std::vector<int32_t> random_text() {
+    std::vector<int32_t> text = text_tokens(static_cast<uint64_t>(pick(1, 4)), 64 * 6);
+    if (pick(0, 2) != 0)
+      text.resize(static_cast<size_t>(pick(0, 2) == 0 ? pick(0, 383) : 64 * pick(1, 4)));
+    for (const int32_t token : text_tokens(static_cast<uint64_t>(pick(5, 8)), 300))
+      text.push_back(token);
+    return text;
+  }
+
+  [[nodiscard]] int64_t pages_in_use() const {
+    std::set<int32_t> pages;
+    for (const auto& [id, sequence] : live_) {
+      for (const BlockPlace place : cache_->blocks(id)) pages.insert(place.page);
+    }
+    pages.erase(-1);
+    return static_cast<int64_t>(pages.size());
+  }
+  [[nodiscard]] int64_t slots_in_use() const {
+    std::set<int32_t> slots;
+    for (const auto& [id, sequence] : live_) {
+      for (const BlockPlace place : cache_->blocks(id)) slots.insert(place.slot);
+    }
+    slots.erase(-1);
+    return static_cast<int64_t>(slots.size());
+  }
+
+  static std::vector<int32_t> first(const std::vector<int32_t>& tokens, int64_t count) {
+    return {tokens.begin(), tokens.begin() + count};
+  }
+
+  void start() {
+    ModelSequence sequence;
+    sequence.salt = pick(0, 3) == 0 ? "other" : "";
+    sequence.text = random_text();
+    const std::vector<int32_t> prompt =
+        first(sequence.text, pick(0, 3) == 0 ? pick(0, 63) : pick(64, 400));
+    const int64_t evictions = cache_->stats().evictions;
+    const Result<SequenceId> id = cache_->start(prompt, sequence.salt);
+    ASSERT_TRUE(id.ok());
+    const int64_t hit = cache_->cached_tokens(*id);
+    const int64_t longest =
+        prompt.empty() ? 0 : (static_cast<int64_t>(prompt.size()) - 1) / 64 * 64;
+    ASSERT_EQ(cache_->stats().evictions, evictions);
+    ASSERT_LE(hit, longest);
+    ASSERT_EQ(hit % 64, 0);
+    if (hit > 0) {
+      ASSERT_TRUE(committed_.contains({sequence.salt, first(prompt, hit)}))
+          << "a prefix that nobody committed";
+    }
+    // At least what a living sequence holds; exactly what was ever committed if nothing was
+    // evicted.
+    for (const auto& [other_id, other] : live_) {
+      if (!other.shareable || other.salt != sequence.salt) continue;
+      int64_t common = 0;
+      while (common < std::min(longest, other.committed / 64 * 64) &&
+             std::equal(prompt.begin() + common, prompt.begin() + common + 64,
+                        other.tokens.begin() + common)) {
+        common += 64;
+      }
+      ASSERT_GE(hit, common);
+    }
+    if (evictions == evictions_at_reset_ && hit < longest) {
+      ASSERT_FALSE(committed_.contains({sequence.salt, first(prompt, hit + 64)}));
+    }
+    sequence.tokens = first(prompt, hit);
+    sequence.committed = sequence.floor = hit;
+    sequence.shareable = small_.prefix_caching;
+    live_.emplace(*id, std::move(sequence));
+  }
+
+  void grow() {
+    auto& [id, sequence] = *any();
+    const bool clean = sequence.committed == sequence.appended();
+    if (!clean && sequence.uncommitted == Durability::final) return commit_some(id, sequence);
+    const auto durability = !clean || pick(0, 2) == 0 ? Durability::speculative : Durability::final;
+    const auto left =
+        static_cast<int>(sequence.text.size()) - static_cast<int>(sequence.appended());
+    if (left <= 0) return commit_some(id, sequence);
+    const int sizes[] = {1, pick(1, 8), pick(1, 64), 64, pick(1, 200)};
+    const int count = std::min(left, sizes[pick(0, 4)]);
+    const std::vector<int32_t> tokens(sequence.text.begin() + sequence.appended(),
+                                      sequence.text.begin() + sequence.appended() + count);
+
+    const int64_t begin = sequence.appended();
+    const int64_t end = begin + count;
+    const int64_t new_blocks_from = (begin + 63) / 64;
+    const int64_t blocks_end = (end + 63) / 64;
+    const int64_t sinks = small_.sinks;
+    const int64_t pages = std::max<int64_t>(0, end / 64 - std::max(begin / 64, sinks));
+    int64_t slots = blocks_end - new_blocks_from;
+    if (durability == Durability::final) {
+      const int64_t new_sinks = std::max<int64_t>(0, std::min(sinks, blocks_end) - new_blocks_from);
+      const bool new_tail = end % 64 != 0 && blocks_end - 1 >= std::max(new_blocks_from, sinks);
+      const bool handed_over = begin % 64 != 0 && begin / 64 >= sinks;
+      slots = new_sinks + (new_tail && !handed_over ? 1 : 0);
+    }
+    const bool fits =
+        pages <= small_.pages - pages_in_use() && slots <= small_.slots - slots_in_use();
+    const CacheStats before = cache_->stats();
+    const Status status = cache_->reserve(id, tokens, durability);
+    ASSERT_EQ(status.ok(), fits) << (status.ok() ? "" : status.error().message);
+    if (!fits) {
+      ++refused_;
+      ASSERT_EQ(status.error().code, ErrorCode::out_of_memory);
+      ASSERT_EQ(cache_->stats().evictions, before.evictions);
+      ASSERT_EQ(cache_->stats().pages_free, before.pages_free);
+      ASSERT_EQ(cache_->stats().slots_free, before.slots_free);
+      if (pick(0, 1) == 0) release();  // someone gives way, or the run would stand still
+      return;
+    }
+    sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+    sequence.uncommitted = durability;
+    sequence.step_begin = begin;
+    sequence.step_end = durability == Durability::final ? end : begin;
+    if (durability == Durability::final) sequence.floor = (end - 1) / 64 * 64;
+    if (pick(0, 19) == 0) {  // a step that fails half-way: the caller gives up
+      cache_->release(id);
+      live_.erase(id);
+      return;
+    }
+    writer_.write(id, begin);
+    if (durability == Durability::final && pick(0, 3) != 0) commit_to(id, sequence, end);
+  }
+
+  void commit_to(SequenceId id, ModelSequence& sequence, int64_t length) {
+    cache_->commit(id, length);
+    for (int64_t end = 64; sequence.shareable && end <= length; end += 64) {
+      if (end > sequence.committed / 64 * 64) {
+        committed_.insert({sequence.salt, first(sequence.tokens, end)});
+      }
+    }
+    sequence.committed = length;
+    sequence.floor = std::max(sequence.floor, length / 64 * 64);
+  }
+
+  void commit_some(SequenceId id, ModelSequence& sequence) {
+    const auto committed = static_cast<int>(sequence.committed);
+    const auto appended = static_cast<int>(sequence.appended());
+    commit_to(id, sequence, pick(0, 1) == 0 ? appended : pick(committed, appended));
+  }
+
+  void commit() {
+    auto& [id, sequence] = *any();
+    commit_some(id, sequence);
+  }
+
+  void truncate() {
+    auto& [id, sequence] = *any();
+    const int64_t appended = sequence.appended();
+    const int64_t length = std::max<int64_t>(-1, appended - pick(-1, pick(0, 1) == 0 ? 10 : 150));
+    bool allowed = length >= sequence.floor && length <= appended;
+    const int64_t block_begin = length / 64 * 64;
+    const bool no_slot = length / 64 >= small_.sinks && block_begin >= sequence.step_begin &&
+                         block_begin + 64 <= sequence.step_end;
+    if (length % 64 != 0 && no_slot) allowed = false;
+    const Status status = cache_->truncate(id, length);
+    ASSERT_EQ(status.ok(), allowed || length == appended) << length << " of " << appended;
+    if (!status.ok()) return;
+    rolled_back_ += length < appended ? 1 : 0;
+    sequence.tokens.resize(static_cast<size_t>(length));
+    sequence.committed = std::min(sequence.committed, length);
+    // What comes next differs from what was rolled back.
+    std::vector<int32_t> text = random_text();
+    if (pick(0, 1) == 0) {
+      sequence.text = sequence.tokens;
+      sequence.text.insert(sequence.text.end(), text.begin(), text.end());
+    }
+  }
+
+  void fork() {
+    auto& [id, sequence] = *any();
+    if (live_.size() >= 8) return;
+    if (sequence.committed != sequence.appended()) commit_to(id, sequence, sequence.appended());
+    const bool fits = sequence.committed % 64 == 0 || slots_in_use() < small_.slots;
+    const Result<SequenceId> child = cache_->fork(id);
+    ASSERT_EQ(child.ok(), fits);
+    if (!fits) return;
+    ModelSequence copy = sequence;
+    if (pick(0, 1) == 0) {
+      const std::vector<int32_t> text = random_text();
+      copy.text = copy.tokens;
+      copy.text.insert(copy.text.end(), text.begin(), text.end());
+    }
+    ASSERT_TRUE(live_.emplace(*child, std::move(copy)).second);
+  }
+
+  void release() {
+    const SequenceId id = any()->first;
+    live_.erase(id);
+    cache_->release(id);
+    if (pick(0, 3) == 0) cache_->release(id);
+  }
+
+  void poison() {
+    auto& [id, sequence] = *any();
+    cache_->poison(id);
+    sequence.shareable = false;
+  }
+
+  void reset() {
+    if (pick(0, 3) != 0) return;
+    cache_->reset_prefix_cache();
+    committed_.clear();
+    evictions_at_reset_ = cache_->stats().evictions;
+    for (auto& [id, sequence] : live_) sequence.shareable = false;
+    ASSERT_EQ(cache_->stats().pages_cached + cache_->stats().slots_cached, 0);
+  }
+
+  SmallCache small_;
+  std::unique_ptr<KvCache> cache_;
+  Writer writer_;
+  std::mt19937_64 random_;
+  Live live_;
+  std::set<std::pair<std::string, std::vector<int32_t>>> committed_;  // prefixes that may be found
+  int64_t evictions_at_reset_ = 0;
+  int refused_ = 0;
+  int rolled_back_ = 0;
+};
+
+class KvCacheRandom : public testing::TestWithParam<Setting> {};
+
+TEST_P(KvCacheRandom, AgreesWithTheModel) {
+  const Setting& setting = GetParam();
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    RandomRun run(setting.cache, seed);
+    for (int step = 0; step < setting.steps / 4; ++step) {
+      run.step();
+      if (!testing::Test::HasFailure()) run.check();
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " step " << step;
+    }
+    run.expect_busy();
+    run.drain();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pools, KvCacheRandom,
+    testing::Values(
+        Setting{"no_sinks", {.pages = 16, .slots = 6}, 24'000},
+        Setting{"one_sink", {.pages = 16, .slots = 9, .sinks = 1}, 24'000},
+        Setting{"three_sinks", {.pages = 9, .slots = 14, .sinks = 3}, 24'000},
+        Setting{"few_pages", {.pages = 6, .slots = 12, .sinks = 1}, 16'000},
+        Setting{"few_slots", {.pages = 24, .slots = 3, .sinks = 1}, 16'000},
+        Setting{"colliding_keys", {.pages = 20, .slots = 8, .sinks = 1, .key_bits = 2}, 16'000},
+        Setting{"no_prefix_caching",
+                {.pages = 16, .slots = 8, .sinks = 1, .prefix_caching = false},
+                16'000}),
+    [](const testing::TestParamInfo<Setting>& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace kvart
