@@ -1,12 +1,12 @@
 // The table of GPUs.
-#include "tools/gpus.h"
+#include "gpus.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <string>
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
 constexpr std::array<Gpu, 20> table{{
@@ -67,4 +67,4 @@ Result<Gpu> find_gpu(std::string_view name) {
                            count == 0 ? "not known" : "several have that name", names)};
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

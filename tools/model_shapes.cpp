@@ -1,17 +1,18 @@
 // The table of built-in shapes.
-#include "tools/model_shapes.h"
+#include "model_shapes.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <string>
 
-#include "tools/gpus.h"
+#include "gpus.h"
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
-// name, layers, hidden, ffn, query heads, KV heads, head_dim, vocabulary, tied, billions, context, window, full every
+// name, layers, hidden, ffn, query heads, KV heads, head_dim, vocabulary, tied, billions, context,
+// window, full every
 constexpr std::array table = {
     ModelShape{"Llama-2-7B", 32, 4096, 11008, 32, 32, 128, 32000, false, 6.74, 4096},
     ModelShape{"Llama-2-13B", 40, 5120, 13824, 40, 40, 128, 32000, false, 13.0, 4096},
@@ -112,4 +113,4 @@ Result<ModelShape> find_model_shape(std::string_view name) {
                            name, names)};
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

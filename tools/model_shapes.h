@@ -8,7 +8,7 @@
 #include "kvart/memory_plan.h"
 #include "kvart/result.h"
 
-namespace kvart {
+namespace kvart::tools {
 
 struct ModelShape {
   std::string_view name;
@@ -32,7 +32,8 @@ struct ModelShape {
 
 std::span<const ModelShape> model_shapes();
 
-// By name, whatever its case, hyphens, owner ("meta-llama/...") and an ending such as -Instruct. Error: lists the names.
+// By name, whatever its case, hyphens, owner ("meta-llama/...") and an ending such as -Instruct.
+// Error: lists the names.
 Result<ModelShape> find_model_shape(std::string_view name);
 
-}  // namespace kvart
+}  // namespace kvart::tools

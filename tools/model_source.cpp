@@ -1,5 +1,5 @@
 // Finds the model that a command is about.
-#include "tools/model_source.h"
+#include "model_source.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include <system_error>
 
 #include "kvart/model_config.h"
-#include "tools/model_shapes.h"
-#include "tools/units.h"
+#include "model_shapes.h"
+#include "units.h"
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
 // "32 layers, 8 KV heads of 128 channels; 28 of them see 4,096 tokens"
@@ -25,8 +25,8 @@ std::string describe(const CacheShape& shape) {
       [](const LayerShape& a, const LayerShape& b) { return a.kv_heads < b.kv_heads; });
   std::string heads = std::to_string(least->kv_heads);
   if (least->kv_heads != most->kv_heads) heads += fmt::format(" to {}", most->kv_heads);
-  std::string text = fmt::format("{} layers, {} KV heads of {} channels", shape.layers.size(), heads,
-                                 shape.layers[0].head_dim);
+  std::string text = fmt::format("{} layers, {} KV heads of {} channels", shape.layers.size(),
+                                 heads, shape.layers[0].head_dim);
   for (const auto& [window, count] : windows) {
     if (window != 0) text += fmt::format(", {} layers see {} tokens", count, tokens_text(window));
   }
@@ -66,4 +66,4 @@ Result<ModelSource> find_model(const std::string& model) {
   return source;
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

@@ -1,4 +1,5 @@
-// MODEL on the command line: a GGUF file, a config.json or its folder, or the name of a built-in shape.
+// MODEL on the command line: a GGUF file, a config.json or its folder, or the name of a built-in
+// shape.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +8,12 @@
 #include "kvart/memory_plan.h"
 #include "kvart/result.h"
 
-namespace kvart {
+namespace kvart::tools {
 
 struct ModelSource {
   std::string name;
-  std::string path;           // empty: built in
-  std::string what;           // one line about the shape
+  std::string path;  // empty: built in
+  std::string what;  // one line about the shape
   CacheShape shape;
   int64_t context_length = 0;  // 0: not given
   uint64_t weight_bytes = 0;   // 0: not known
@@ -21,4 +22,4 @@ struct ModelSource {
 
 Result<ModelSource> find_model(const std::string& model);
 
-}  // namespace kvart
+}  // namespace kvart::tools

@@ -1,38 +1,21 @@
-// Printing of reports and safe writing of their files.
-#include "tools/report.h"
+// Printing of reports.
+#include "report.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
-#include "tools/commands.h"
+#include "commands.h"
+#include "files.h"
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-Error io_error(const std::string& path, const char* what) {
-  return Error{ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
-}
-
-Status write_all(int descriptor, const std::string& text, const std::string& path) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::write(descriptor, text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return io_error(path, "can't be written");
-    done += static_cast<size_t>(count);
-  }
-  if (::fsync(descriptor) != 0) return io_error(path, "can't be written");
-  return {};
-}
 
 bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return false;
@@ -69,23 +52,8 @@ std::string json_text(const Report& report) {
 }  // namespace
 
 void add_output_options(CLI::App& command, OutputFiles* files) {
-  command.add_option("--json", files->json, "Write everything to FILE as JSON")
-      ->type_name("FILE");
-  command.add_option("--csv", files->csv, "Write the main table to FILE as CSV")
-      ->type_name("FILE");
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (descriptor < 0) return io_error(path, "can't be created");
-  Status status = write_all(descriptor, text, path);
-  if (::close(descriptor) != 0 && status.ok()) status = io_error(path, "can't be written");
-  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) {
-    status = io_error(path, "can't be replaced");
-  }
-  if (!status.ok()) ::unlink(temporary.c_str());
-  return status;
+  command.add_option("--json", files->json, "Write everything to FILE as JSON")->type_name("FILE");
+  command.add_option("--csv", files->csv, "Write the main table to FILE as CSV")->type_name("FILE");
 }
 
 Status publish(const Report& report, const OutputFiles& files, const std::string& input) {
@@ -102,7 +70,7 @@ Status publish(const Report& report, const OutputFiles& files, const std::string
   for (const std::string& note : report.notes) out += note + "\n";
   out += report.verdict + "\n";
   if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() || std::fflush(stdout) != 0) {
-    return io_error("stdout", "can't be written");
+    return Error{ErrorCode::io, "stdout: can't be written"};
   }
   return {};
 }
@@ -113,4 +81,4 @@ int fail(const Error& error) {
   return error.code == ErrorCode::out_of_memory ? exit_no_fit : exit_error;
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

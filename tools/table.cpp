@@ -1,13 +1,13 @@
 // Text, CSV and JSON of a table.
-#include "tools/table.h"
+#include "table.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tools/units.h"
+#include "units.h"
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
 // Characters, not bytes: continuation bytes of UTF-8 take no column.
@@ -139,4 +139,4 @@ nlohmann::ordered_json json_rows(const Table& table) {
   return rows;
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kvart {
+namespace kvart::tools {
 
 // One value: as people read it, and as programs do.
 struct Cell {
@@ -15,10 +15,10 @@ struct Cell {
 };
 
 Cell text_cell(std::string text);
-Cell integer_cell(uint64_t value);                    // 131,072
+Cell integer_cell(uint64_t value);  // 131,072
 Cell number_cell(double value, int decimals);
-Cell gigabyte_cell(double bytes);                     // the value stays in bytes
-Cell missing_cell();                                  // "-", null
+Cell gigabyte_cell(double bytes);  // the value stays in bytes
+Cell missing_cell();               // "-", null
 
 struct Column {
   std::string key;    // JSON and CSV: a name with its unit
@@ -38,4 +38,4 @@ std::string text_table(const Table& table, bool aligned);
 std::string csv_table(const Table& table);
 nlohmann::ordered_json json_rows(const Table& table);
 
-}  // namespace kvart
+}  // namespace kvart::tools

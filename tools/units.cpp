@@ -1,5 +1,5 @@
 // Parsing and printing of numbers with units.
-#include "tools/units.h"
+#include "units.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace kvart {
+namespace kvart::tools {
 namespace {
 
 struct Quantity {
@@ -56,9 +56,9 @@ Result<double> scaled_bytes(const Quantity& quantity, std::string_view unit,
   for (const auto& [name, factor] : byte_units) {
     if (name == unit) return quantity.value * factor;
   }
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("'{}': unit '{}' isn't known; use MB, GB, TB, MiB, GiB or TiB", text,
-                           unit)};
+  return Error{
+      ErrorCode::invalid_argument,
+      fmt::format("'{}': unit '{}' isn't known; use MB, GB, TB, MiB, GiB or TiB", text, unit)};
 }
 
 }  // namespace
@@ -139,4 +139,4 @@ std::string tokens_text(int64_t tokens) {
   return with_commas(static_cast<uint64_t>(tokens));
 }
 
-}  // namespace kvart
+}  // namespace kvart::tools

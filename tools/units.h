@@ -7,9 +7,10 @@
 
 #include "kvart/result.h"
 
-namespace kvart {
+namespace kvart::tools {
 
-// "60GB" (decimal), "60GiB", "512MB", "1e9", "4096": bytes. Error: anything else, negative, beyond 2^63.
+// "60GB" (decimal), "60GiB", "512MB", "1e9", "4096": bytes. Error: anything else, negative, beyond
+// 2^63.
 Result<uint64_t> parse_bytes(std::string_view text);
 
 // "3.35TB/s", "900GB/s" or a plain number of bytes: bytes per second, above 0.
@@ -18,15 +19,16 @@ Result<double> parse_bandwidth(std::string_view text);
 // "32768", "32k" (1,024 each), "1M": tokens, from 1 to 2^31.
 Result<int64_t> parse_tokens(std::string_view text);
 
-// What a service must carry: sequences at the same time ("200", "200seq") or tokens per second ("20000tok/s").
+// What a service must carry: sequences at the same time ("200", "200seq") or tokens per second
+// ("20000tok/s").
 struct Load {
   double amount = 0;
   bool tokens_per_s = false;
 };
 Result<Load> parse_load(std::string_view text);
 
-std::string with_commas(uint64_t value);       // 131,072
-std::string gigabytes(double bytes);           // 4.29 GB
-std::string tokens_text(int64_t tokens);       // 32,768
+std::string with_commas(uint64_t value);  // 131,072
+std::string gigabytes(double bytes);      // 4.29 GB
+std::string tokens_text(int64_t tokens);  // 32,768
 
-}  // namespace kvart
+}  // namespace kvart::tools

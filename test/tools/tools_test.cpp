@@ -1,0 +1,272 @@
+// Units, tables, built-in shapes, GPUs and the arithmetic of plans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "tools/capacity.h"
+#include "tools/files.h"
+#include "tools/gpus.h"
+#include "tools/model_shapes.h"
+#include "tools/policies.h"
+#include "tools/table.h"
+#include "tools/units.h"
+
+namespace kvart::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Units, BytesAreDecimalOrBinaryAsTheUnitSays) {
+  EXPECT_EQ(*parse_bytes("60GB"), 60000000000u);
+  EXPECT_EQ(*parse_bytes("60 GB"), 60000000000u);
+  EXPECT_EQ(*parse_bytes("1GiB"), 1073741824u);
+  EXPECT_EQ(*parse_bytes("1.5kB"), 1500u);
+  EXPECT_EQ(*parse_bytes("4096"), 4096u);
+  EXPECT_EQ(*parse_bytes("1e9"), 1000000000u);
+}
+
+TEST(Units, WhatIsNoSizeIsRefused) {
+  for (const char* text : {"", "GB", "-1GB", "+1GB", "nan", "inf", "0", "1e30", "60XB", "60GBs",
+                           "0x10", "1..2GB", " 1GB", "60GB 1"}) {
+    EXPECT_FALSE(parse_bytes(text).ok()) << text;
+  }
+}
+
+TEST(Units, Tokens) {
+  EXPECT_EQ(*parse_tokens("32768"), 32768);
+  EXPECT_EQ(*parse_tokens("32k"), 32768);
+  EXPECT_EQ(*parse_tokens("0.5k"), 512);
+  EXPECT_EQ(*parse_tokens("1M"), 1048576);
+  for (const char* text : {"", "0", "-1", "1.5", "3G", "32kk", "1e12", "2147483649"}) {
+    EXPECT_FALSE(parse_tokens(text).ok()) << text;
+  }
+}
+
+TEST(Units, BandwidthAndLoad) {
+  EXPECT_DOUBLE_EQ(*parse_bandwidth("3.35TB/s"), 3.35e12);
+  EXPECT_DOUBLE_EQ(*parse_bandwidth("900GB/s"), 9e11);
+  EXPECT_FALSE(parse_bandwidth("0").ok());
+  EXPECT_FALSE(parse_bandwidth("3.35").ok());
+  EXPECT_DOUBLE_EQ(parse_load("200")->amount, 200);
+  EXPECT_FALSE(parse_load("200")->tokens_per_s);
+  EXPECT_TRUE(parse_load("2e4tok/s")->tokens_per_s);
+  EXPECT_FALSE(parse_load("0").ok());
+  EXPECT_FALSE(parse_load("5 apples").ok());
+}
+
+TEST(Units, Commas) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(131072), "131,072");
+  EXPECT_EQ(with_commas(1000000), "1,000,000");
+}
+
+Table sample_table() {
+  return {"rows",
+          "",
+          {{"name", "name", false}, {"bytes_per_token", "bytes\nper token"}},
+          {{text_cell("a,\"b\""), integer_cell(131072)}, {text_cell("c"), missing_cell()}}};
+}
+
+TEST(Table, Text) {
+  EXPECT_EQ(text_table(sample_table(), true),
+            "           bytes\n"
+            "name   per token\n"
+            "-----  ---------\n"
+            "a,\"b\"    131,072\n"
+            "c              -\n");
+  EXPECT_EQ(text_table(sample_table(), false),
+            "name | bytes per token\na,\"b\" | 131,072\nc | -\n");
+}
+
+TEST(Table, CsvQuotesAndJsonKeepsNumbers) {
+  EXPECT_EQ(csv_table(sample_table()), "name,bytes_per_token\n\"a,\"\"b\"\"\",131072\nc,\n");
+  const auto rows = json_rows(sample_table());
+  EXPECT_EQ(rows[0]["bytes_per_token"], 131072);
+  EXPECT_TRUE(rows[1]["bytes_per_token"].is_null());
+}
+
+TEST(Files, ReplacedAsAWholeAndNothingLeftBehind) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "kvart_files";
+  std::filesystem::create_directory(folder);
+  const std::string path = (folder / "out.json").string();
+  ASSERT_TRUE(write_file(path, "first, longer than the second").ok());
+  ASSERT_TRUE(write_file(path, "second").ok());
+  std::ifstream stream(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "second");
+  const std::filesystem::directory_iterator files(folder);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  const Status status = write_file((folder / "none" / "out.json").string(), "x");
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error().message, HasSubstr("none"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Shapes, EachHasThePublishedNumberOfParameters) {
+  std::set<std::string> names;
+  for (const ModelShape& shape : model_shapes()) {
+    EXPECT_NEAR(shape.computed_parameters() / 1e9 / shape.parameters_billion, 1, 0.02)
+        << shape.name;
+    EXPECT_EQ(shape.q_heads % shape.kv_heads, 0) << shape.name;
+    EXPECT_TRUE(head_dim_is_supported(shape.head_dim)) << shape.name;
+    EXPECT_EQ(find_model_shape(shape.name)->name, shape.name);
+    EXPECT_TRUE(names.insert(std::string(shape.name)).second) << shape.name;
+  }
+}
+
+TEST(Shapes, Names) {
+  EXPECT_EQ(find_model_shape("meta-llama/Meta-Llama-3-8B-Instruct")->name, "Llama-3-8B");
+  EXPECT_EQ(find_model_shape("llama_3.1_8b")->name, "Llama-3.1-8B");
+  EXPECT_EQ(find_model_shape("google/gemma-3-4b-it")->name, "Gemma-3-4B");
+  const auto missing = find_model_shape("Llama-9-8B");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr("Llama-3-8B"));
+}
+
+TEST(Shapes, Windows) {
+  const auto gemma2 = find_model_shape("gemma-2-2b")->cache_shape().layers;
+  EXPECT_EQ(gemma2[0].window, 4096);
+  EXPECT_EQ(gemma2[1].window, 0);
+  const auto gemma3 = find_model_shape("gemma-3-270m")->cache_shape().layers;
+  int full = 0;
+  for (const LayerShape& layer : gemma3) full += layer.window == 0 ? 1 : 0;
+  EXPECT_EQ(full, 3);
+  EXPECT_EQ(gemma3[5].window, 0);
+  for (const LayerShape& layer : find_model_shape("mistral-7b-v0.1")->cache_shape().layers) {
+    EXPECT_EQ(layer.window, 4096);
+  }
+}
+
+TEST(Gpus, Names) {
+  EXPECT_EQ(find_gpu("h100")->name, "H100-80GB-SXM");
+  EXPECT_EQ(find_gpu("RTX 4090")->name, "RTX-4090-24GB");
+  EXPECT_DOUBLE_EQ(find_gpu("H200")->bandwidth_bytes_s, 4.8e12);
+  const auto several = find_gpu("a100");
+  ASSERT_FALSE(several.ok());
+  EXPECT_THAT(several.error().message, HasSubstr("A100-80GB"));
+  EXPECT_FALSE(find_gpu("").ok());
+  EXPECT_FALSE(find_gpu("H1000").ok());
+}
+
+CapacityInput llama3(const char* policy, Figures figures) {
+  CapacityInput input;
+  input.shape = find_model_shape("Llama-3-8B")->cache_shape();
+  input.policy = parse_policy(policy)->policy;
+  input.figures = figures;
+  input.context_tokens = 32768;
+  input.weight_bytes = 16e9;
+  input.budget_bytes = 60e9;
+  input.bandwidth_bytes_s = 3.35e12;
+  return input;
+}
+
+Capacity planned(const CapacityInput& input) {
+  const auto capacity = plan_capacity(input);
+  EXPECT_TRUE(capacity.ok()) << capacity.error().message;
+  return *capacity;
+}
+
+TEST(Capacity, Llama3OnOneH100Naive) {
+  const Capacity f16 = planned(llama3("f16", Figures::naive));
+  EXPECT_EQ(f16.bytes_per_sequence, 131072.0 * 32768);
+  EXPECT_EQ(f16.sequences, 13);
+  EXPECT_NEAR(f16.kv_bytes, 55.8e9, 0.05e9);
+  EXPECT_NEAR(f16.step_bytes, 71.8e9, 0.05e9);
+  EXPECT_NEAR(f16.step_s, 21.4e-3, 0.05e-3);
+  const Capacity fp8 = planned(llama3("fp8", Figures::naive));
+  EXPECT_NEAR(fp8.bytes_per_sequence, 2.15e9, 0.005e9);
+  EXPECT_EQ(fp8.sequences, 27);
+  EXPECT_NEAR(fp8.kv_bytes, 58.0e9, 0.05e9);
+  EXPECT_NEAR(fp8.step_s, 22.1e-3, 0.05e-3);
+  EXPECT_NEAR(speed_up(fp8, f16), 2.01, 0.01);
+  const Capacity int4 = planned(llama3("int4", Figures::naive));
+  EXPECT_NEAR(int4.bytes_per_sequence, 1.07e9, 0.005e9);
+  EXPECT_EQ(int4.sequences, 55);
+}
+
+TEST(Capacity, ExactFiguresHoldScalesOpenAndSinkBlocks) {
+  // 512 blocks; f16: all sealed and one open. fp8: 130 of 128 bytes. int4: 72 of 64, one block is a
+  // sink: 511 sealed blocks and two of full precision.
+  const double block = 131072.0 * 64;
+  const Capacity f16 = planned(llama3("f16", Figures::exact));
+  EXPECT_EQ(f16.bytes_per_sequence, 513 * block);
+  EXPECT_EQ(f16.sequences, 13);
+  const Capacity fp8 = planned(llama3("fp8", Figures::exact));
+  EXPECT_EQ(fp8.bytes_per_sequence, 512 * block * 130 / 256 + block);
+  EXPECT_EQ(fp8.sequences, 27);
+  const Capacity int4 = planned(llama3("int4", Figures::exact));
+  EXPECT_EQ(int4.bytes_per_sequence, 511 * block * 72 / 256 + 2 * block);
+  EXPECT_EQ(int4.sequences, 49);
+  EXPECT_GT(speed_up(int4, f16), 3.3);
+}
+
+TEST(Capacity, SpeedUpOfABatchGrowsWithTheContext) {
+  const auto gain = [](int64_t context) {
+    CapacityInput f16 = llama3("f16", Figures::naive);
+    f16.batch = 32;
+    f16.context_tokens = context;
+    CapacityInput fp8 = f16;
+    fp8.policy = parse_policy("fp8")->policy;
+    return speed_up(planned(fp8), planned(f16));
+  };
+  EXPECT_NEAR(gain(1024), 1.12, 0.005);
+  EXPECT_NEAR(gain(8192), 1.52, 0.005);
+  // (16 + 137.44) / (16 + 68.72) = 1.811
+  EXPECT_NEAR(gain(32768), 1.811, 0.001);
+}
+
+TEST(Capacity, CrossoverIsWhereTheCacheWeighsAsMuchAsTheWeights) {
+  CapacityInput input = llama3("f16", Figures::naive);
+  input.batch = 13;
+  EXPECT_EQ(planned(input).crossover_context, static_cast<int64_t>(16e9 / 13 / 131072));
+  // Layers of 4,096 tokens only: a small batch never gets there.
+  input.shape = find_model_shape("mistral-7b-v0.1")->cache_shape();
+  input.batch = 1;
+  EXPECT_EQ(planned(input).crossover_context, 0);
+}
+
+TEST(Capacity, WhatDoesNotFitSaysSo) {
+  CapacityInput input = llama3("f16", Figures::exact);
+  input.budget_bytes = 1e9;
+  const Capacity none = planned(input);
+  EXPECT_EQ(none.sequences, 0);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(nodes_for(none, 100, 0), 0);
+  ASSERT_GT(none.longest_context, 0);
+  input.context_tokens = none.longest_context;
+  EXPECT_TRUE(planned(input).fits);
+  input.context_tokens = none.longest_context + 1;
+  EXPECT_FALSE(planned(input).fits);
+}
+
+TEST(Capacity, Nodes) {
+  const Capacity f16 = planned(llama3("f16", Figures::exact));
+  EXPECT_EQ(nodes_for(f16, 13, 0), 1);
+  EXPECT_EQ(nodes_for(f16, 14, 0), 2);
+  EXPECT_EQ(nodes_for(f16, 0, f16.tokens_per_s * 2.5), 3);
+}
+
+TEST(Policies, NaiveClaimCountsCodeBitsAlone) {
+  const CacheShape shape = find_model_shape("Llama-3-8B")->cache_shape();
+  EXPECT_DOUBLE_EQ(*naive_ratio(shape, parse_policy("int4")->policy), 4);
+  EXPECT_DOUBLE_EQ(*naive_ratio(shape, parse_policy("fp8")->policy), 2);
+  EXPECT_DOUBLE_EQ(*naive_ratio(shape, parse_policy("k6v4")->policy), 3.2);
+}
+
+TEST(Policies, FullPrecisionComesFirstAndOnce) {
+  const auto policies = parse_policies({"int4", "f16"});
+  ASSERT_TRUE(policies.ok());
+  ASSERT_EQ(policies->size(), 2u);
+  EXPECT_EQ((*policies)[0].word, "f16");
+  const auto wrong = parse_policies({"int5"});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, HasSubstr("k6v4"));
+}
+
+}  // namespace
+}  // namespace kvart::tools

@@ -1,0 +1,47 @@
+// Parsing of the policies that a command compares.
+#include "policies.h"
+
+#include <fmt/format.h>
+
+namespace kvart::tools {
+
+const char* const policy_help =
+    "Formats to compare: a preset (see `kvart formats`), a format's name, k=F,v=F, ranges of "
+    "layers "
+    "such as 0-1:F,2-:k=F,v=F, or another engine's name for one; several are separated by spaces";
+
+Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words) {
+  const std::string full(open_block_format().name);
+  std::vector<std::string> all{full};
+  for (const std::string& word : words) {
+    if (word != full) all.push_back(word);
+  }
+  std::vector<NamedPolicy> policies;
+  for (const std::string& word : all) {
+    auto parsed = parse_policy(word);
+    if (!parsed.ok()) return parsed.error();
+    if (!parsed->note.empty()) fmt::print(stderr, "kvart: {}\n", parsed->note);
+    policies.push_back({word, std::move(parsed->policy)});
+  }
+  return policies;
+}
+
+Result<double> naive_ratio(const CacheShape& shape, const Policy& policy) {
+  const auto formats = policy.resolve(static_cast<int>(shape.layers.size()));
+  if (!formats.ok()) return formats.error();
+  double full = 0;
+  double coded = 0;
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+    const double values =
+        static_cast<double>(shape.layers[layer].kv_heads) * shape.layers[layer].head_dim;
+    full += values * 2 * 16;
+    coded += values * ((*formats)[layer].k->code_bits + (*formats)[layer].v->code_bits);
+  }
+  return full / coded;
+}
+
+std::string policy_flag(std::string_view word) {
+  return fmt::format("--kv-cache-dtype {}", word);
+}
+
+}  // namespace kvart::tools

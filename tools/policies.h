@@ -1,0 +1,32 @@
+// The policies that a command compares, by the words that were given.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvart/format.h"
+#include "kvart/memory_plan.h"
+#include "kvart/result.h"
+
+namespace kvart::tools {
+
+struct NamedPolicy {
+  std::string word;  // as given: what the flag takes
+  Policy policy;
+};
+
+// Full precision, which the others are compared with, then `words`; a note of another meaning goes
+// to stderr. Error: a word that isn't known.
+Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words);
+
+// Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both
+// sides.
+Result<double> naive_ratio(const CacheShape& shape, const Policy& policy);
+
+std::string policy_flag(std::string_view word);  // --kv-cache-dtype WORD
+
+extern const char* const policy_help;
+
+}  // namespace kvart::tools
