@@ -27,9 +27,11 @@ struct RunOptions {
   std::string prompt;
   std::string prompt_file;
   std::string system;
+  std::string token_ids_file;
   std::string cache_dtype = "int4";
   std::string json_path;
   bool raw = false;
+  int forced = 0;
   bool ignore_eos = false;
   bool quiet = false;
   int max_tokens = 256;
@@ -51,6 +53,24 @@ Result<std::string> read_prompt(const RunOptions& options) {
     return Error{ErrorCode::not_found,
                  options.prompt_file + ": can't be read; give a text file or - for stdin"};
   return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Ids separated by white space: for benchmarks, which need the same tokens in every engine.
+Result<std::vector<int32_t>> read_token_ids(const Model& model, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{ErrorCode::not_found, path + ": can't be read"};
+  std::vector<int32_t> tokens;
+  for (int64_t id = 0; file >> id;) {
+    if (id < 0 || id >= model.config().vocab) {
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("{}: token {} is not in the vocabulary of {} tokens", path, id,
+                               model.config().vocab)};
+    }
+    tokens.push_back(static_cast<int32_t>(id));
+  }
+  if (!file.eof())
+    return Error{ErrorCode::invalid_argument, path + ": holds something else than token ids"};
+  return tokens;
 }
 
 Result<std::vector<int32_t>> prompt_tokens(const Model& model, const RunOptions& options,
@@ -134,15 +154,13 @@ class Run {
   }
 
   Status prepare() {
-    auto prompt = read_prompt(options_);
-    if (!prompt) return prompt.error();
-    auto tokens = prompt_tokens(*model_, options_, *prompt);
-    if (!tokens) return tokens.error();
-    prompt_ = std::move(tokens).value();
+    KVART_RETURN_IF_ERROR(read_tokens());
     if (prompt_.empty())
       return Error{ErrorCode::invalid_argument, "the prompt is empty; give text with -p or -f"};
     const int64_t limit = model_->config().context_length;
-    const auto wanted = static_cast<int64_t>(prompt_.size()) + options_.max_tokens;
+    const auto answer = forced_.empty() ? static_cast<int64_t>(options_.max_tokens)
+                                        : static_cast<int64_t>(forced_.size());
+    const int64_t wanted = static_cast<int64_t>(prompt_.size()) + answer;
     SessionOptions session;
     session.policy = policy_;
     session.context_tokens = options_.context > 0 ? options_.context
@@ -160,6 +178,24 @@ class Run {
     auto created = Session::create(*model_, session);
     if (!created) return created.error();
     session_ = std::move(created).value();
+    return {};
+  }
+
+  Status read_tokens() {
+    if (!options_.token_ids_file.empty()) {
+      auto tokens = read_token_ids(*model_, options_.token_ids_file);
+      if (!tokens) return tokens.error();
+      prompt_ = std::move(tokens).value();
+      const size_t forced = std::min(static_cast<size_t>(options_.forced), prompt_.size());
+      forced_.assign(prompt_.end() - static_cast<ptrdiff_t>(forced), prompt_.end());
+      prompt_.resize(prompt_.size() - forced);
+      return {};
+    }
+    auto prompt = read_prompt(options_);
+    if (!prompt) return prompt.error();
+    auto tokens = prompt_tokens(*model_, options_, *prompt);
+    if (!tokens) return tokens.error();
+    prompt_ = std::move(tokens).value();
     return {};
   }
 
@@ -193,7 +229,20 @@ class Run {
     return {};
   }
 
+  // The given tokens one by one, as if they had been sampled.
+  Status decode_forced() {
+    const auto start = std::chrono::steady_clock::now();
+    for (const int32_t& token : forced_) {
+      KVART_RETURN_IF_ERROR(step({&token, 1}, WantLogits::last));
+      answer_.push_back(token);
+    }
+    decode_s_ = seconds_since(start);
+    finish_reason_ = "forced";
+    return {};
+  }
+
   Status decode() {
+    if (!forced_.empty()) return decode_forced();
     const auto stream = model_->text_stream();
     std::vector<int32_t> seen = prompt_;
     const auto start = std::chrono::steady_clock::now();
@@ -250,6 +299,7 @@ class Run {
   std::span<const float> logits_;
   std::vector<int32_t> prompt_;
   std::vector<int32_t> answer_;
+  std::vector<int32_t> forced_;
   std::string text_;
   std::string finish_reason_;
   double prefill_s_ = 0;
@@ -294,6 +344,14 @@ void add_run_command(CLI::App& app, int* exit_code) {
   auto* prompt = command->add_option("-p,--prompt", options->prompt, "the user's message");
   command->add_option("-f,--file", options->prompt_file, "file with the message, - for stdin")
       ->excludes(prompt);
+  command
+      ->add_option("--token-ids", options->token_ids_file,
+                   "file of prompt token ids instead of text")
+      ->excludes(prompt);
+  command
+      ->add_option("--forced", options->forced,
+                   "the last N of --token-ids are fed one by one as the answer (to measure)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--system", options->system, "system message");
   command->add_flag("--raw", options->raw, "complete the text as it is, without the chat template");
   command
