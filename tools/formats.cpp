@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "commands.h"
+#include "format_errors.h"
 #include "kvart/format.h"
 #include "kvart/memory_plan.h"
 #include "policies.h"
@@ -105,19 +108,45 @@ Status run_formats(int head_dim, const OutputFiles& files) {
   return publish(report, files, "");
 }
 
+Status run_errors(const FormatErrorOptions& options, const OutputFiles& files) {
+  auto tables = format_error_tables(options);
+  if (!tables.ok()) return tables.error();
+  Report report;
+  report.command = "formats";
+  report.inputs["model"] = options.model;
+  report.inputs["tokens"] = options.tokens;
+  report.tables = std::move(tables).value();
+  report.verdict = "K is more sensitive than V: the error of K passes through the softmax.";
+  return publish(report, files, options.model);
+}
+
 }  // namespace
 
 void add_formats_command(CLI::App& app, int* exit_code) {
   struct Options {
     int head_dim = 128;
+    FormatErrorOptions errors;
     OutputFiles files;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("formats", "List cache formats, presets and aliases");
   command->add_option("--head-dim", options->head_dim, "Channels of a head")->capture_default_str();
+  options->errors.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  command->add_option("model", options->errors.model,
+                      "GGUF file: measure what each format loses on its K and V instead");
+  command->add_option("--text", options->errors.text,
+                      "Text for that (default: the model writes its own)");
+  command->add_option("--tokens", options->errors.tokens, "How many tokens of it")
+      ->capture_default_str()
+      ->check(CLI::Range(64, 1 << 20));
+  command->add_flag("--layers", options->errors.layers, "Every layer, not only the worst");
+  command->add_option("-t,--threads", options->errors.threads, "Default: all cores")
+      ->check(CLI::Range(1, 1024));
   add_output_options(*command, &options->files);
   command->callback([options, exit_code] {
-    const Status status = run_formats(options->head_dim, options->files);
+    const Status status = options->errors.model.empty()
+                              ? run_formats(options->head_dim, options->files)
+                              : run_errors(options->errors, options->files);
     if (!status.ok()) *exit_code = fail(status.error());
   });
 }

@@ -1,0 +1,129 @@
+#include "format_errors.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "kvart/format_error.h"
+#include "kvart/sampler.h"
+#include "kvart/session.h"
+
+namespace kvart::tools {
+
+namespace {
+
+// Text that the model writes itself, sampled with a fixed seed: every run measures the same tokens.
+Result<std::vector<int32_t>> own_text(const Model& model, int count, int threads) {
+  const std::string start = "The history of the city begins with";
+  std::vector<int32_t> tokens = model.tokenize(start, false);
+  SessionOptions options;
+  auto parsed = parse_policy(open_block_format().name);
+  if (!parsed) return parsed.error();
+  options.policy = std::move(parsed->policy);
+  options.context_tokens = count;
+  options.threads = threads;
+  auto session = Session::create(model, options);
+  if (!session) return session.error();
+  auto sequence = (*session)->start(tokens, "");
+  if (!sequence) return sequence.error();
+  SamplingOptions sampling;
+  sampling.temperature = 1;
+  sampling.top_p = 0.95F;
+  sampling.seed = 1;
+  Sampler sampler(sampling);
+  std::vector<int32_t> next = tokens;
+  while (static_cast<int>(tokens.size()) < count) {
+    const StepRequest request = {*sequence, next, WantLogits::last};
+    const StepResult& result = (*session)->step({&request, 1})[0];
+    KVART_RETURN_IF_ERROR(result.status);
+    next = {sampler.sample(result.logits, {})};
+    tokens.push_back(next[0]);
+    if (tokens.size() % 64 == 0)
+      fmt::print(stderr, "\rwriting text: {} of {} tokens", tokens.size(), count);
+  }
+  fmt::print(stderr, "\n");
+  return tokens;
+}
+
+Result<std::vector<int32_t>> tokens_of_file(const Model& model, const FormatErrorOptions& options) {
+  std::ifstream file(options.text, std::ios::binary);
+  if (!file) return Error{ErrorCode::not_found, options.text + ": can't be read; give a text file"};
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::vector<int32_t> tokens = model.tokenize(text, false);
+  if (tokens.size() > static_cast<size_t>(options.tokens))
+    tokens.resize(static_cast<size_t>(options.tokens));
+  return tokens;
+}
+
+Cell percent(const ErrorSum& sum) {
+  return number_cell(100 * sum.relative(), 2);
+}
+
+Table summary_table(const std::vector<FormatError>& errors, const std::string& title) {
+  Table table{"errors",
+              title,
+              {{"format", "format", false},
+               {"k_error_percent", "K\nerror %"},
+               {"k_worst_percent", "worst\nlayer %"},
+               {"k_worst_layer", "which"},
+               {"v_error_percent", "V\nerror %"},
+               {"v_worst_percent", "worst\nlayer %"},
+               {"v_worst_layer", "which"}},
+              {}};
+  for (const FormatError& row : errors) {
+    const int k_worst = FormatError::worst_layer(row.k);
+    const int v_worst = FormatError::worst_layer(row.v);
+    table.rows.push_back({text_cell(std::string(row.format->name)),
+                          percent(FormatError::total(row.k)), percent(row.k[k_worst]),
+                          integer_cell(static_cast<uint64_t>(k_worst)),
+                          percent(FormatError::total(row.v)), percent(row.v[v_worst]),
+                          integer_cell(static_cast<uint64_t>(v_worst))});
+  }
+  return table;
+}
+
+Table layer_table(const std::vector<FormatError>& errors, bool keys) {
+  const std::string side = keys ? "K" : "V";
+  Table table{keys ? "k_layers" : "v_layers",
+              side + " error of each layer, percent (measured)",
+              {{"layer", "layer"}},
+              {}};
+  const size_t layers = errors.front().k.size();
+  for (const FormatError& row : errors) {
+    const std::string name(row.format->name);
+    table.columns.push_back({name + "_percent", name});
+  }
+  for (size_t layer = 0; layer < layers; ++layer) {
+    std::vector<Cell> cells = {integer_cell(layer)};
+    for (const FormatError& row : errors)
+      cells.push_back(percent(keys ? row.k[layer] : row.v[layer]));
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+}  // namespace
+
+Result<std::vector<Table>> format_error_tables(const FormatErrorOptions& options) {
+  auto model = Model::load(options.model, options.threads);
+  if (!model) return model.error();
+  auto tokens = options.text.empty() ? own_text(**model, options.tokens, options.threads)
+                                     : tokens_of_file(**model, options);
+  if (!tokens) return tokens.error();
+  auto errors = measure_format_errors(**model, *tokens, options.threads);
+  if (!errors) return errors.error();
+  const std::string title = fmt::format(
+      "Error on the K and V of {}, {} tokens: root mean square, in percent of the deviation from "
+      "each channel's "
+      "mean (measured)",
+      (*model)->config().name, tokens->size());
+  std::vector<Table> tables = {summary_table(*errors, title)};
+  if (options.layers) {
+    tables.push_back(layer_table(*errors, true));
+    tables.push_back(layer_table(*errors, false));
+  }
+  return tables;
+}
+
+}  // namespace kvart::tools
