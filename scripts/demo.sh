@@ -12,7 +12,9 @@ show() {
   "$@"
 }
 
-show "$kvart" run "$model" -p "Explain in two sentences what a key-value cache is." \
-  --kv-cache-dtype int4 --max-tokens 80
+# Long enough an answer that blocks of 64 tokens fill and are quantized while it is written.
+show "$kvart" run "$model" -p \
+  "Explain how rain forms, step by step, from the ocean to the cloud to the ground." \
+  --kv-cache-dtype int4 --max-tokens 240 --repetition-penalty 1.1
 show "$kvart" bytes Llama-3-8B
 show "$kvart" plan Llama-3-8B --gpu H100 --kv-memory 60GB --context 32k

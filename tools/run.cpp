@@ -262,6 +262,7 @@ class Run {
     }
     emit(stream->flush());
     std::fputc('\n', stdout);
+    std::fflush(stdout);
     decode_s_ = seconds_since(start);
     return {};
   }
