@@ -9,8 +9,8 @@ ids, the ids of each text in the same order, `id*n` for a repeated id. gpt2 and 
 another pre-tokenizer, on every 4th text.
 
 Where llama.cpp, and so Kvart, is known to differ from Hugging Face's tokenizers: Qwen2's text is not brought to NFC first;
-an apostrophe before U+017F is no contraction; letters and digits are those of Unicode 15.1; input that is no UTF-8 (they take
-none) counts as U+FFFD for each invalid byte.
+an apostrophe before U+017F is no contraction; input that is no UTF-8 (they take none) counts as U+FFFD for each invalid byte.
+On all other plain texts written here the two agree.
 """
 
 import os

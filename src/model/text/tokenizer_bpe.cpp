@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <queue>
 #include <utility>
 
@@ -17,69 +18,74 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// A merge that was possible when it was queued; stale once either side has changed.
-struct Candidate {
-  Merge merge;
-  uint32_t left_place = 0;
-  int32_t left_token = no_token;
-  int32_t right_token = no_token;
-
-  bool operator<(const Candidate& other) const {  // the queue's top is the largest
-    return std::pair(merge.rank, left_place) > std::pair(other.merge.rank, other.left_place);
-  }
-};
-
 struct Node {
   int32_t token = no_token;
   int32_t previous = -1;
   int32_t next = -1;
-  bool alive = true;
+  Merge merge;  // of this token and the next; rank -1: none
 };
 
-// The doubly linked tokens of one long piece and the queue of their possible merges.
+// The doubly linked tokens of one long piece, and a heap of the merges that are possible, or were
+// when they were put there: rank << 32 | place, so that the smallest key is the lowest rank, then
+// the leftmost place.
 class LongPiece {
  public:
   LongPiece(std::vector<Node> nodes, const MergeTable& merges)
       : nodes_(std::move(nodes)), merges_(merges) {
-    std::vector<Candidate> candidates;
-    candidates.reserve(nodes_.size());
-    queue_ = std::priority_queue<Candidate>(std::less<Candidate>(), std::move(candidates));
-    for (size_t i = 0; i + 1 < nodes_.size(); ++i) consider(static_cast<int32_t>(i));
+    std::vector<uint64_t> keys;
+    keys.reserve(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (find_merge(i)) keys.push_back(key_of(i));
+    }
+    heap_ = Heap(std::greater<>(), std::move(keys));
   }
 
   void merge_all() {
-    while (!queue_.empty()) {
-      const Candidate best = queue_.top();
-      queue_.pop();
-      Node& left = nodes_[best.left_place];
-      if (!left.alive || left.token != best.left_token || left.next < 0) continue;
+    while (!heap_.empty()) {
+      const uint64_t key = heap_.top();
+      heap_.pop();
+      const auto place = static_cast<size_t>(key & 0xFFFFFFFFu);
+      Node& left = nodes_[place];
+      if (left.merge.rank != static_cast<int32_t>(key >> 32)) continue;  // a side has changed
       Node& right = nodes_[static_cast<size_t>(left.next)];
-      if (right.token != best.right_token) continue;
-      left.token = best.merge.token;
-      right.alive = false;
+      left.token = left.merge.token;
       left.next = right.next;
-      const auto place = static_cast<int32_t>(best.left_place);
-      if (left.next >= 0) nodes_[static_cast<size_t>(left.next)].previous = place;
-      if (left.previous >= 0) consider(left.previous);
+      right.token = no_token;
+      right.merge = {};
+      if (left.next >= 0) {
+        nodes_[static_cast<size_t>(left.next)].previous = static_cast<int32_t>(place);
+      }
       consider(place);
+      if (left.previous >= 0) consider(static_cast<size_t>(left.previous));
     }
   }
 
+  // Those without a token were merged into one on their left, or never had one.
   const std::vector<Node>& nodes() const { return nodes_; }
 
  private:
-  void consider(int32_t place) {
-    const Node& left = nodes_[static_cast<size_t>(place)];
-    if (left.next < 0) return;
-    const int32_t right = nodes_[static_cast<size_t>(left.next)].token;
-    if (const Merge* merge = merges_.find(left.token, right)) {
-      queue_.push({*merge, static_cast<uint32_t>(place), left.token, right});
-    }
+  using Heap = std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>>;
+
+  uint64_t key_of(size_t place) const {
+    return static_cast<uint64_t>(nodes_[place].merge.rank) << 32 | place;
+  }
+
+  bool find_merge(size_t place) {
+    Node& left = nodes_[place];
+    const Merge* merge =
+        left.next < 0 ? nullptr
+                      : merges_.find(left.token, nodes_[static_cast<size_t>(left.next)].token);
+    left.merge = merge == nullptr ? Merge{} : *merge;
+    return merge != nullptr;
+  }
+
+  void consider(size_t place) {
+    if (find_merge(place)) heap_.push(key_of(place));
   }
 
   std::vector<Node> nodes_;
   const MergeTable& merges_;
-  std::priority_queue<Candidate> queue_;
+  Heap heap_;
 };
 
 }  // namespace
@@ -166,7 +172,7 @@ void BytePairMerger::merge_long(std::string_view piece, std::vector<int32_t>& ou
   LongPiece merging(std::move(nodes), merges_);
   merging.merge_all();
   for (const Node& node : merging.nodes()) {
-    if (node.alive && node.token != no_token) out.push_back(node.token);
+    if (node.token != no_token) out.push_back(node.token);
   }
 }
 

@@ -26,7 +26,7 @@ constexpr const char* one_digit = "\\p{N}";
 constexpr const char* gpt2_words =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 // Contractions in either case are spelled out: case folding would also take U+017F for an s.
-// (Hugging Face's tokenizers library does fold, so the two differ on "'ſ".)
+// (Hugging Face's tokenizers library does fold, so the two differ on "'ſa".)
 constexpr const char* qwen2_words =
     "'(?:[sStTmMdD]|[rRvV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";

@@ -1,0 +1,266 @@
+// The statements of a template: tags, blocks and what is written between them.
+#include "model/text/jinja_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+
+#include "model/text/jinja_expression_parser.h"
+#include "model/text/jinja_lexer.h"
+#include "model/text/jinja_text.h"
+
+namespace kvart::jinja {
+
+namespace {
+
+using Words = std::initializer_list<std::string_view>;
+
+class Parser : ExpressionParser {
+ public:
+  explicit Parser(std::vector<Token> tokens) : ExpressionParser(std::move(tokens)) {}
+
+  Result<Block> run() {
+    Block block = statements({});
+    if (failed()) {
+      return error();
+    }
+    return block;
+  }
+
+ private:
+  // Statements up to a block that begins with one of `ends` (its word is then the current token),
+  // or the end.
+  Block statements(Words ends) {
+    Block block;
+    const Nesting nesting(*this);
+    const int line = current().line;
+    while (!failed()) {
+      if (current().kind == Token::Kind::end) {
+        if (ends.size() > 0) {
+          fail("a block that does not end: expected '" + std::string(*(ends.end() - 1)) +
+               "' for the tag before line " + std::to_string(line + 1));
+        }
+        break;
+      }
+      if (current().kind == Token::Kind::text) {
+        block.push_back(statement(Statement::Kind::text));
+        block.back().text = current().text;
+        next();
+      } else if (current().kind == Token::Kind::print_begin) {
+        block.push_back(statement(Statement::Kind::print));
+        next();
+        block.back().expressions.push_back(tuple_or_expression(true));
+        expect(Token::Kind::print_end, "the end of '{{'");
+      } else {
+        next();  // of a block's begin
+        const bool ended =
+            std::any_of(ends.begin(), ends.end(), [this](auto word) { return is_word(word); });
+        if (ended) {
+          break;
+        }
+        tag(block);
+      }
+    }
+    return block;
+  }
+
+  Statement statement(Statement::Kind kind) const {
+    Statement s;
+    s.kind = kind;
+    s.line = current().line;
+    return s;
+  }
+
+  void end_tag() { expect(Token::Kind::block_end, "the end of '{%'"); }
+
+  void tag(Block& block) {
+    if (skip_word("if")) {
+      block.push_back(branch());
+    } else if (skip_word("for")) {
+      block.push_back(loop());
+    } else if (skip_word("set")) {
+      block.push_back(set());
+    } else if (skip_word("macro")) {
+      block.push_back(macro());
+    } else if (is_word("break") || is_word("continue")) {
+      if (loops_ == 0) {
+        fail(quoted(current().text) + " outside of a loop");
+      }
+      block.push_back(statement(is_word("break") ? Statement::Kind::leave_loop
+                                                 : Statement::Kind::next_iteration));
+      next();
+      end_tag();
+    } else if (is_word("generation")) {
+      block.push_back(generation());
+    } else {
+      unknown_tag();
+    }
+  }
+
+  void unknown_tag() {
+    constexpr std::array<std::string_view, 13> unsupported = {
+        "call", "filter", "block",      "extends", "include", "import",   "from",
+        "with", "do",     "autoescape", "trans",   "debug",   "pluralize"};
+    const std::string& word = current().text;
+    if (std::find(unsupported.begin(), unsupported.end(), word) != unsupported.end()) {
+      fail("the tag '" + word + "' is not supported", ErrorCode::unsupported);
+    } else {
+      fail("unknown tag '" + word + "'");
+    }
+  }
+
+  Statement branch() {
+    Statement s = statement(Statement::Kind::branch);
+    while (!failed()) {
+      s.expressions.push_back(tuple_or_expression(false));
+      end_tag();
+      s.blocks.push_back(statements({"elif", "else", "endif"}));
+      if (skip_word("elif")) {
+        continue;
+      }
+      if (skip_word("else")) {
+        end_tag();
+        s.blocks.push_back(statements({"endif"}));
+      }
+      next();
+      end_tag();
+      break;
+    }
+    return s;
+  }
+
+  Statement loop() {
+    Statement s = statement(Statement::Kind::loop);
+    targets(s, false);
+    if (!skip_word("in")) {
+      fail("expected 'in' after a loop's names");
+    }
+    s.expressions.push_back(tuple_or_expression(false));
+    s.expressions.push_back(skip_word("if") ? expression() : nullptr);
+    if (is_word("recursive")) {
+      fail("'recursive' loops are not supported", ErrorCode::unsupported);
+    }
+    end_tag();
+    ++loops_;
+    ++scopes_;
+    s.blocks.push_back(statements({"else", "endfor"}));
+    --loops_;
+    if (skip_word("else")) {
+      end_tag();
+      s.blocks.push_back(statements({"endfor"}));
+    }
+    --scopes_;
+    next();
+    end_tag();
+    return s;
+  }
+
+  // "name", "name.attribute" where `attributes` may be, or several with commas, in parentheses or
+  // not.
+  void targets(Statement& s, bool attributes) {
+    const bool parentheses = skip_sign("(");
+    do {
+      if (s.unpack && current().kind != Token::Kind::name) {
+        break;  // a comma at the end
+      }
+      if (is_sign("(")) {
+        fail("names nested in names to assign are not supported", ErrorCode::unsupported);
+      }
+      Target target{name("a name to assign"), ""};
+      if (is_reserved(target.name)) {
+        fail("can't assign to '" + target.name + "'");
+      }
+      if (attributes && skip_sign(".")) {
+        target.attribute = name("an attribute");
+      }
+      s.targets.push_back(std::move(target));
+      s.unpack = s.unpack || is_sign(",");
+    } while (!failed() && skip_sign(","));
+    if (parentheses) {
+      expect_sign(")");
+    }
+  }
+
+  Statement set() {
+    Statement s = statement(Statement::Kind::set);
+    targets(s, true);
+    if (skip_sign("=")) {
+      s.expressions.push_back(tuple_or_expression(true));
+      end_tag();
+      return s;
+    }
+    if (is_sign("|") || s.unpack) {
+      fail("filters and several names on a 'set' block are not supported", ErrorCode::unsupported);
+    }
+    s.kind = Statement::Kind::set_block;
+    end_tag();
+    const int loops = std::exchange(loops_, 0);
+    ++scopes_;
+    s.blocks.push_back(statements({"endset"}));
+    --scopes_;
+    loops_ = loops;
+    next();
+    end_tag();
+    return s;
+  }
+
+  Statement macro() {
+    Statement s = statement(Statement::Kind::macro);
+    if (scopes_ > 0) {
+      fail("a macro inside of a loop, a macro or a block is not supported", ErrorCode::unsupported);
+    }
+    s.text = name("a macro's name");
+    expect_sign("(");
+    while (!failed() && !is_sign(")")) {
+      s.parameters.push_back(name("a parameter"));
+      if (skip_sign("=")) {
+        s.expressions.push_back(expression());
+      } else if (!s.expressions.empty()) {
+        fail("a parameter without a default after one with it");
+      }
+      if (!is_sign(")")) {
+        expect_sign(",");
+      }
+    }
+    expect_sign(")");
+    end_tag();
+    const int loops = std::exchange(loops_, 0);
+    ++scopes_;
+    s.blocks.push_back(statements({"endmacro"}));
+    --scopes_;
+    loops_ = loops;
+    next();
+    skip_word(s.text);
+    end_tag();
+    return s;
+  }
+
+  Statement generation() {
+    Statement s = statement(Statement::Kind::scope);
+    next();
+    end_tag();
+    const int loops = std::exchange(loops_, 0);
+    ++scopes_;
+    s.blocks.push_back(statements({"endgeneration"}));
+    --scopes_;
+    loops_ = loops;
+    next();
+    end_tag();
+    return s;
+  }
+
+  int loops_ = 0;   // around the statement that is parsed, in its own macro
+  int scopes_ = 0;  // blocks around it that keep names to themselves
+};
+
+}  // namespace
+
+Result<Block> parse_template(std::string_view source) {
+  Result<std::vector<Token>> tokens = tokenize(source);
+  if (!tokens) {
+    return tokens.error();
+  }
+  return Parser(std::move(*tokens)).run();
+}
+
+}  // namespace kvart::jinja
