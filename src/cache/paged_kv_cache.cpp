@@ -201,8 +201,17 @@ Status PagedKvCache::truncate(SequenceId id, int64_t length) {
             std::max(sequence.rollback_floor, sequence.appended() / block_tokens * block_tokens))};
   }
   while (static_cast<int64_t>(sequence.blocks.size()) > blocks_for(length)) {
-    drop(sequence.blocks.back());
+    const BlockPlace last = sequence.blocks.back();
+    drop(last);
     sequence.blocks.pop_back();
+    // Was the slot handed over by the step's first block? That one is full and has its page; its
+    // rows are overwritten.
+    const size_t open = index_of(sequence.committed / block_tokens);
+    if (last.slot >= 0 && open < sequence.blocks.size() &&
+        sequence.blocks[open].slot == last.slot) {
+      drop({-1, last.slot});
+      sequence.blocks[open].slot = -1;
+    }
   }
   if (inside_block && sequence.blocks.back().page >= 0) {  // open again, so no longer sealed
     drop({sequence.blocks.back().page, -1});

@@ -179,6 +179,8 @@ TEST(KvCacheTruncate, FinalTokensRollBackInsideTheLastBlockOnly) {
   Writer(cache.get()).verify(id);
   EXPECT_TRUE(cache->truncate(id, 128).ok());
   cache->check_integrity();
+  EXPECT_EQ(cache->blocks(id)[1].slot, -1);  // overwritten by block 2's rows, so given back
+  EXPECT_GE(cache->blocks(id)[1].page, 0);
   EXPECT_FALSE(cache->truncate(id, 127).ok());
   cache->commit(id, 128);
   cache->check_integrity();

@@ -104,7 +104,7 @@ Result<GgufFile> GgufFile::open(const std::string& path, GgufExtent extent) {
 }
 
 Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, GgufExtent extent,
-                                 std::string name) {
+                                 const std::string& name) {
   GgufFile gguf;
   gguf.name_ = printable(name, 512);
   auto contents = parse_gguf(bytes, nullptr, extent, gguf.name_);

@@ -78,7 +78,7 @@ class GgufFile {
   static Result<GgufFile> open(const std::string& path, GgufExtent extent = GgufExtent::whole);
   static Result<GgufFile> parse(std::span<const uint8_t> bytes,
                                 GgufExtent extent = GgufExtent::whole,
-                                std::string name = "GGUF data");
+                                const std::string& name = "GGUF data");
 
   // The path, fit for a message.
   [[nodiscard]] const std::string& name() const { return name_; }

@@ -158,10 +158,26 @@ inline constexpr int rows_at_once = 4;
 // saturate: they go as two halves of 4 bits.
 inline constexpr bool split_bytes = true;
 
+// Holds the compiler to the order of additions that is written: its own order has more sums alive
+// than there are registers.
+KVART_INLINE void keep_in_registers(I32x16& a) {
+  asm("" : "+x"(a.lo), "+x"(a.hi));
+}
+
 inline __m256i broadcast_quad(const int8_t* p) {
   int32_t quad;
   std::memcpy(&quad, p, sizeof quad);
   return _mm256_set1_epi32(quad);
+}
+// 32 sums of two products, 16 bits each.
+inline I32x16 multiply_quad(U8x64 line, __m256i activations) {
+  return {_mm256_maddubs_epi16(line.lo, activations), _mm256_maddubs_epi16(line.hi, activations)};
+}
+inline I32x16 add_i16(I32x16 a, I32x16 b) {
+  return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
+}
+inline I32x16 add_pairs(I32x16 a, __m256i weights) {
+  return {_mm256_madd_epi16(a.lo, weights), _mm256_madd_epi16(a.hi, weights)};
 }
 
 // products[r] += weight · Σ over `quads` quads from `first` on of codes · x[r], for codes(q) the
@@ -169,8 +185,8 @@ inline __m256i broadcast_quad(const int8_t* p) {
 template <int bits, int first, int quads, int weight, int rows, class Codes>
 KVART_INLINE void add_products(const Codes& codes, const int8_t* const (&x)[rows],
                                I32x16 (&products)[rows]) {
-  // So many maddubs fit in a sum of 16 bits: 15·127·2·8, 31·127·2·4 and 63·127·2·2 are below 2^15.
-  constexpr int room = bits == 4 ? 8 : bits == 5 ? 4 : 2;
+  // So many maddubs fit in a sum of 16 bits: 15·127·2·8 and 31·127·2·4 are below 2^15.
+  constexpr int room = bits == 4 ? 8 : 4;
   constexpr int chunk = room < quads ? room : quads;
   const __m256i weights = _mm256_set1_epi16(weight);
   unroll<quads / chunk>([&](auto c) KVART_INLINE_LAMBDA {
@@ -179,19 +195,32 @@ KVART_INLINE void add_products(const Codes& codes, const int8_t* const (&x)[rows
       constexpr int quad = first + decltype(c)::value * chunk + decltype(q)::value;
       const U8x64 line = codes(constant<quad>{});
       unroll<rows>([&](auto r) KVART_INLINE_LAMBDA {
-        const __m256i activations = broadcast_quad(x[r] + 4 * quad);
-        const __m256i lo = _mm256_maddubs_epi16(line.lo, activations);
-        const __m256i hi = _mm256_maddubs_epi16(line.hi, activations);
-        if constexpr (decltype(q)::value == 0) {
-          sums[r] = {lo, hi};
-        } else {
-          sums[r] = {_mm256_add_epi16(sums[r].lo, lo), _mm256_add_epi16(sums[r].hi, hi)};
-        }
+        const I32x16 sum = multiply_quad(line, broadcast_quad(x[r] + 4 * quad));
+        sums[r] = decltype(q)::value == 0 ? sum : add_i16(sums[r], sum);
+        keep_in_registers(sums[r]);
       });
     });
     unroll<rows>([&](auto r) KVART_INLINE_LAMBDA {
-      products[r] = add(products[r], {_mm256_madd_epi16(sums[r].lo, weights),
-                                      _mm256_madd_epi16(sums[r].hi, weights)});
+      products[r] = add(products[r], add_pairs(sums[r], weights));
+    });
+  });
+}
+
+// The same for codes of 6 bits, of which only two maddubs fit in 16 bits (63·127·2·2): the sums
+// live so shortly that the rows take turns.
+template <int first, int quads, int rows, class Source>
+KVART_INLINE void add_products_6(const Source& source, const int8_t* const (&x)[rows],
+                                 I32x16 (&products)[rows]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  unroll<quads / 2>([&](auto pair) KVART_INLINE_LAMBDA {
+    constexpr int quad = first + 2 * decltype(pair)::value;
+    const U8x64 line = source.codes(constant<quad>{});
+    const U8x64 next_line = source.codes(constant<quad + 1>{});
+    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA {
+      const I32x16 sum = add_i16(multiply_quad(line, broadcast_quad(x[r] + 4 * quad)),
+                                 multiply_quad(next_line, broadcast_quad(x[r] + 4 * (quad + 1))));
+      products[r] = add(products[r], add_pairs(sum, ones));
+      keep_in_registers(products[r]);
     });
   });
 }
@@ -204,8 +233,13 @@ KVART_INLINE void dot_products(const Source& source, const int8_t* const (&x)[ro
   if constexpr (bits == 8) {
     add_products<4, first, quads, 1>([&](auto q) KVART_INLINE_LAMBDA { return source.low(q); }, x,
                                      products);
-    add_products<4, first, quads, 16>([&](auto q) KVART_INLINE_LAMBDA { return source.high(q); }, x,
-                                      products);
+    // Hides that these are the same activations: kept for this, they would be spilled.
+    const int8_t* again[rows];
+    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA { asm("" : "=r"(again[r]) : "0"(x[r])); });
+    add_products<4, first, quads, 16>([&](auto q) KVART_INLINE_LAMBDA { return source.high(q); },
+                                      again, products);
+  } else if constexpr (bits == 6) {
+    add_products_6<first, quads>(source, x, products);
   } else {
     add_products<bits, first, quads, 1>([&](auto q) KVART_INLINE_LAMBDA { return source.codes(q); },
                                         x, products);

@@ -1,0 +1,181 @@
+// The attention kernels of every instruction set, one function at a time: exact where exactness is
+// promised, independent of the number of rows, and accurate against double precision.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "attention/kernels.h"
+#include "base/half.h"
+
+namespace kvart {
+namespace {
+
+std::vector<float> random_floats(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(count);
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+class Kernels : public testing::TestWithParam<Isa> {
+ protected:
+  const AttentionKernels& kernels = attention_kernels(GetParam());
+};
+
+INSTANTIATE_TEST_SUITE_P(Isas, Kernels, testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+// A one-hot query's score is that channel of K, exactly: no half dropped or doubled, no pointer
+// that stays behind.
+TEST_P(Kernels, OneHotScoresAreExact) {
+  for (int d = 16; d <= 256; d += 16) {
+    const std::vector<float> k = random_floats(64 * d, d);
+    std::vector<float> q(d * d, 0.0f), s(d * 64, NAN);
+    for (int c = 0; c < d; ++c) q[c * d + c] = 1;
+    kernels.scores(q.data(), d, d, k.data(), 64, s.data());
+    for (int c = 0; c < d; ++c) {
+      for (int t = 0; t < 64; ++t) ASSERT_EQ(s[c * 64 + t], k[t * d + c]) << d << " " << c;
+    }
+  }
+}
+
+TEST_P(Kernels, RowsDoNotDependOnEachOther) {
+  for (const int d : {16, 48, 64, 80, 128, 256}) {
+    const std::vector<float> q = random_floats(23 * d, 1);
+    const std::vector<float> k = random_floats(64 * d, 2);
+    std::vector<float> one(23 * 64), many(23 * 64);
+    for (int r = 0; r < 23; ++r) {
+      for (int t = 0; t < 64; t += 4) {
+        kernels.scores(&q[r * d], 1, d, &k[t * d], 4, &one[r * 64 + t]);
+      }
+    }
+    std::vector<float> out_one(23 * d), out_many(23 * d);
+    const std::vector<float> factor = random_floats(23, 3);
+    for (int rows = 1; rows <= 23; ++rows) {
+      std::fill(many.begin(), many.end(), 0.0f);
+      kernels.scores(q.data(), rows, d, k.data(), 64, many.data());
+      ASSERT_EQ(std::memcmp(one.data(), many.data(), rows * 64 * sizeof(float)), 0) << d << rows;
+      out_one = out_many = random_floats(23 * d, 4);
+      for (int r = 0; r < rows; ++r) {
+        kernels.weighted_sum(&one[r * 64], 1, d, k.data(), 20, &factor[r], &out_one[r * d]);
+        kernels.weighted_sum(&one[r * 64 + 20], 1, d, &k[20 * d], 33, nullptr, &out_one[r * d]);
+      }
+      kernels.weighted_sum(many.data(), rows, d, k.data(), 53, factor.data(), out_many.data());
+      ASSERT_EQ(std::memcmp(out_one.data(), out_many.data(), rows * d * sizeof(float)), 0)
+          << d << " " << rows;
+    }
+  }
+}
+
+TEST_P(Kernels, SoftmaxIsAccurateInEveryLane) {
+  // Scores 0 and x in all pairs of places: probabilities relative to the maximum are exp(-|x|)
+  // within 1e-6.
+  for (int place = 0; place < 64; ++place) {
+    for (const float x : {0.0f, 0.01f, 0.3f, 1.0f, 5.5f, 20.0f, 60.0f, 80.0f}) {
+      std::vector<float> s(64, -x);
+      s[place] = 0;
+      float maximum = -INFINITY, sum = 0, factor = NAN;
+      kernels.softmax(s.data(), 1, nullptr, 1.0f, 0, {&maximum, &sum}, &factor);
+      EXPECT_EQ(maximum, 0);
+      EXPECT_EQ(factor, 0);
+      EXPECT_EQ(s[place], 1.0f);
+      const double expected = std::exp(-static_cast<double>(x));
+      for (int t = 0; t < 64; ++t) {
+        if (t == place) continue;
+        // The argument in base-2 units is rounded once: half a unit in its last place.
+        EXPECT_NEAR(s[t] / expected, 1.0, 4e-7 + x * 1.3e-7) << x;
+        EXPECT_EQ(s[t], s[(place + 1) % 64]);
+      }
+      EXPECT_NEAR(sum / (1 + 63 * expected), 1.0, 2e-6 + x * 1.3e-7);
+    }
+  }
+}
+
+TEST_P(Kernels, SoftmaxMasksAndRemembers) {
+  std::vector<float> s(64, 2.0f);
+  s[10] = 100;  // masked: must not enter the maximum
+  VisibleRange visible{11, 40};
+  float maximum = -INFINITY, sum = 0, factor = NAN;
+  kernels.softmax(s.data(), 1, &visible, 0.5f, 0, {&maximum, &sum}, &factor);
+  for (int t = 0; t < 64; ++t) EXPECT_EQ(s[t], t >= 11 && t < 40 ? 1.0f : 0.0f) << t;
+  EXPECT_EQ(sum, 29.0f);
+  std::fill(s.begin(), s.end(), std::numeric_limits<float>::quiet_NaN());
+  visible = {5, 5};
+  const float before = maximum;
+  kernels.softmax(s.data(), 1, &visible, 0.5f, 0, {&maximum, &sum}, &factor);
+  EXPECT_EQ(maximum, before);
+  EXPECT_EQ(sum, 29.0f);
+  EXPECT_EQ(factor, 1.0f);
+  for (const float p : s) EXPECT_EQ(p, 0.0f);
+}
+
+TEST_P(Kernels, SoftCapIsTanh) {
+  for (const float cap : {1.0f, 30.0f, 50.0f}) {
+    std::vector<float> s(64);
+    for (int t = 0; t < 64; ++t) s[t] = static_cast<float>((t - 40) * (t - 40)) * 0.17f - 60;
+    std::vector<double> expected(64);
+    double top = -INFINITY;
+    for (int t = 0; t < 64; ++t) {
+      expected[t] = cap * std::tanh(static_cast<double>(s[t]) * 0.7 / cap);
+      top = std::max(top, expected[t]);
+    }
+    float maximum = -INFINITY, sum = 0, factor = 0;
+    kernels.softmax(s.data(), 1, nullptr, 0.7f, cap, {&maximum, &sum}, &factor);
+    for (int t = 0; t < 64; ++t) EXPECT_NEAR(s[t], std::exp(expected[t] - top), 3e-5) << cap;
+  }
+}
+
+TEST_P(Kernels, MergeSkipsRowsThatSawNothing) {
+  std::vector<float> total = random_floats(32, 5), part(32, NAN);
+  const std::vector<float> before = total;
+  float maximum[2] = {1, -INFINITY}, sum[2] = {3, 0};
+  float part_maximum[2] = {-INFINITY, 4}, part_sum[2] = {0, 7};
+  std::fill(total.begin() + 16, total.end(), 0.0f);
+  for (int i = 16; i < 32; ++i) part[i] = static_cast<float>(i);
+  kernels.merge(2, 16, {maximum, sum}, total.data(), {part_maximum, part_sum}, part.data());
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(total[i], before[i]);
+  for (int i = 16; i < 32; ++i) EXPECT_EQ(total[i], static_cast<float>(i));
+  EXPECT_EQ(maximum[0], 1);
+  EXPECT_EQ(sum[0], 3);
+  EXPECT_EQ(maximum[1], 4);
+  EXPECT_EQ(sum[1], 7);
+}
+
+TEST_P(Kernels, DivisionGivesNoMinusZero) {
+  const std::vector<float> o(16, -0.0f);
+  std::vector<float> out(16, NAN);
+  kernels.divide(o.data(), 2.0f, 16, out.data());
+  for (const float x : out) EXPECT_FALSE(std::signbit(x));
+}
+
+TEST_P(Kernels, HalvesAreThoseOfTheRule) {
+  // Every f16, the midpoints above them and their neighbours.
+  std::vector<float> x;
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    const float value = f16_to_f32(static_cast<uint16_t>(h));
+    if (!std::isfinite(value)) continue;
+    const float next = f16_to_f32(static_cast<uint16_t>(h + 1));
+    const float middle = std::isfinite(next) ? (value + next) / 2 : value;
+    x.insert(x.end(), {value, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e9f)});
+  }
+  x.resize(x.size() / 16 * 16);
+  std::vector<uint16_t> out(x.size());
+  EXPECT_TRUE(kernels.to_half(x.data(), x.size(), out.data()));
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], f32_to_f16(x[i])) << x[i];
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY, 65520.0f, -65520.0f, 3e38f}) {
+    for (int place = 0; place < 32; ++place) {
+      std::vector<float> row(32, 1.5f);
+      row[place] = bad;
+      EXPECT_FALSE(kernels.to_half(row.data(), 32, out.data())) << bad;
+      for (int i = 0; i < 32; ++i) EXPECT_EQ(out[i], i == place ? 0 : f32_to_f16(1.5f));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvart
