@@ -166,8 +166,10 @@ int main(int argc, char** argv) {
   int threads = 2;
   int runs = 7;
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string_view(argv[i]) == "--threads") threads = std::max(1, std::atoi(argv[i + 1]));
-    if (std::string_view(argv[i]) == "--runs") runs = std::max(1, std::atoi(argv[i + 1]));
+    if (std::string_view(argv[i]) == "--threads")
+      threads = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
+    if (std::string_view(argv[i]) == "--runs")
+      runs = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
   }
   const Result<Isa> isa = chosen_isa();
   if (!isa.ok()) {

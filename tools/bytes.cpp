@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "capacity.h"
 #include "commands.h"
 #include "model_source.h"
 #include "policies.h"
@@ -26,7 +27,7 @@ struct Row {
   MemoryPlan plan;
   double naive_ratio = 0;
   double token_ratio = 0;     // sealed bytes of a token
-  double sequence_ratio = 0;  // a whole sequence, against full precision's
+  double sequence_ratio = 0;  // a whole sequence, against plain 16 bits
 };
 
 struct PerToken {
@@ -58,6 +59,9 @@ uint64_t slot_bytes_per_sequence(const MemoryPlan& plan) {
 Result<std::vector<Row>> compute_rows(const ModelSource& model, int64_t context,
                                       const std::vector<NamedPolicy>& policies) {
   std::vector<Row> rows;
+  const auto plain =
+      bytes_per_sequence(model.shape, policies.front().policy, Figures::naive, context);
+  if (!plain.ok()) return plain.error();
   for (const NamedPolicy& named : policies) {
     MemoryPlanInput input;
     input.shape = model.shape;
@@ -73,9 +77,7 @@ Result<std::vector<Row>> compute_rows(const ModelSource& model, int64_t context,
     Row row{named.word, std::move(*plan), *naive};
     row.token_ratio =
         static_cast<double>(row.plan.f16_bytes_per_token) / per_token(row.plan).total();
-    const auto& full = rows.empty() ? row : rows.front();
-    row.sequence_ratio = static_cast<double>(full.plan.bytes_per_sequence) /
-                         static_cast<double>(row.plan.bytes_per_sequence);
+    row.sequence_ratio = *plain / static_cast<double>(row.plan.bytes_per_sequence);
     rows.push_back(std::move(row));
   }
   return rows;
@@ -152,24 +154,32 @@ Table group_table(const std::vector<Row>& rows) {
   return table;
 }
 
-void set_verdict(const std::vector<Row>& rows, int64_t context, Report& report) {
-  const auto best = std::min_element(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.plan.bytes_per_sequence < b.plan.bytes_per_sequence;
-  });
-  const bool worth = best->sequence_ratio >= 1.1;
-  const std::string& word = worth ? best->word : rows.front().word;
-  report.flag = policy_flag(word);
+// The smallest of `rows`, of the usual ones only where the user named none.
+const Row& smallest(const std::vector<Row>& rows, bool usual_only) {
+  const auto& usual = usual_policies();
+  const Row* best = &rows.front();
+  for (const Row& row : rows) {
+    if (usual_only && std::find(usual.begin(), usual.end(), row.word) == usual.end()) continue;
+    if (row.plan.bytes_per_sequence < best->plan.bytes_per_sequence) best = &row;
+  }
+  return *best;
+}
+
+void set_verdict(const std::vector<Row>& rows, const Row& best, int64_t context, Report& report) {
+  const bool worth = best.sequence_ratio >= 1.1;
+  report.flag = policy_flag(worth ? best.word : rows.front().word);
   report.verdict_facts["worth_it"] = worth;
   report.verdict =
-      worth ? fmt::format(
-                  "Smallest: {}: {:.2f} times smaller at {} tokens ({:.2f} times per token, "
-                  "not {:.3g} times as its bits alone say). Accuracy isn't in this figure.",
-                  report.flag, best->sequence_ratio, tokens_text(context), best->token_ratio,
-                  best->naive_ratio)
-            : fmt::format(
-                  "Not worth it here: at {} tokens nothing is more than {:.2f} times smaller "
-                  "(open and sink blocks stay in full precision). Use {}.",
-                  tokens_text(context), best->sequence_ratio, report.flag);
+      worth
+          ? fmt::format(
+                "Use {}: {:.2f} times smaller than 16 bits at {} tokens ({:.2f} times per token, "
+                "not {:.3g} times as its bits alone say). Accuracy isn't in this figure.",
+                report.flag, best.sequence_ratio, tokens_text(context), best.token_ratio,
+                best.naive_ratio)
+          : fmt::format(
+                "Not worth it here: at {} tokens {} is {:.2f} times smaller than 16 bits (open and "
+                "sink blocks stay in full precision). Use {}.",
+                tokens_text(context), best.word, best.sequence_ratio, report.flag);
 }
 
 Result<int64_t> chosen_context(const std::string& text, const ModelSource& model) {
@@ -211,7 +221,7 @@ Status run_bytes(const BytesOptions& options) {
     report.notes.push_back(
         fmt::format("Note: the model was made for {} tokens.", tokens_text(model->context_length)));
   }
-  set_verdict(*rows, *context, report);
+  set_verdict(*rows, smallest(*rows, options.policies.empty()), *context, report);
   return publish(report, options.files, model->path);
 }
 

@@ -1,3 +1,4 @@
+// Runs text through the model and sums up what each format loses.
 #include "format_errors.h"
 
 #include <fmt/format.h>

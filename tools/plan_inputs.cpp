@@ -11,9 +11,6 @@
 namespace kvart::tools {
 namespace {
 
-// What most services compare: the usual 8 bits, and the presets that come close to it in accuracy.
-const std::vector<std::string> default_policies = {"fp8", "k6v4", "k5v4", "int4"};
-
 Error in_option(const char* option, const Error& error) {
   return Error{error.code, fmt::format("{} {}", option, error.message)};
 }
@@ -199,7 +196,7 @@ Result<PlanInputs> read_plan_inputs(const PlanOptions& options) {
   }
   KVART_RETURN_IF_ERROR(read_machine(options, inputs));
   KVART_RETURN_IF_ERROR(check_options(options, inputs));
-  auto policies = parse_policies(options.policies.empty() ? default_policies : options.policies);
+  auto policies = parse_policies(options.policies.empty() ? usual_policies() : options.policies);
   if (!policies.ok()) return policies.error();
   inputs.policies = std::move(*policies);
   return inputs;

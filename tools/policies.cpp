@@ -10,6 +10,11 @@ const char* const policy_help =
     "layers "
     "such as 0-1:F,2-:k=F,v=F, or another engine's name for one; several are separated by spaces";
 
+const std::vector<std::string>& usual_policies() {
+  static const std::vector<std::string> words = {"fp8", "k6v4", "k5v4", "int4"};
+  return words;
+}
+
 Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words) {
   const std::string full(open_block_format().name);
   std::vector<std::string> all{full};

@@ -27,6 +27,10 @@ Result<double> naive_ratio(const CacheShape& shape, const Policy& policy);
 
 std::string policy_flag(std::string_view word);  // --kv-cache-dtype WORD
 
+// What a command compares where nothing is given: the usual 8 bits, and presets of fewer that stay
+// close to full precision.
+const std::vector<std::string>& usual_policies();
+
 extern const char* const policy_help;
 
 }  // namespace kvart::tools

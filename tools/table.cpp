@@ -20,10 +20,10 @@ std::string padded(const std::string& text, size_t width, bool right) {
   return right ? fill + text : text + fill;
 }
 
-// Line `index` (0 or 1) of a title.
-std::string title_line(const std::string& title, int index) {
+// Line `index` of `lines` (1 or 2) of a title; a single line stands in the last one.
+std::string title_line(const std::string& title, int index, int lines) {
   const size_t end = title.find('\n');
-  if (end == std::string::npos) return index == 0 ? title : "";
+  if (end == std::string::npos) return index == lines - 1 ? title : "";
   return index == 0 ? title.substr(0, end) : title.substr(end + 1);
 }
 
@@ -42,7 +42,7 @@ std::string aligned_table(const Table& table) {
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const std::string& title = table.columns[c].title;
     two_lines |= title.find('\n') != std::string::npos;
-    size_t width = std::max(width_of(title_line(title, 0)), width_of(title_line(title, 1)));
+    size_t width = std::max(width_of(title_line(title, 0, 2)), width_of(title_line(title, 1, 2)));
     for (const auto& row : table.rows) width = std::max(width, width_of(row[c].text));
     widths.push_back(width);
   }
@@ -55,8 +55,9 @@ std::string aligned_table(const Table& table) {
     trim_right(line);
     out += line + "\n";
   };
-  for (int index = 0; index < (two_lines ? 2 : 1); ++index) {
-    add_line([&](size_t c) { return title_line(table.columns[c].title, index); });
+  const int lines = two_lines ? 2 : 1;
+  for (int index = 0; index < lines; ++index) {
+    add_line([&](size_t c) { return title_line(table.columns[c].title, index, lines); });
   }
   add_line([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : table.rows) {

@@ -18,16 +18,16 @@ inline constexpr int block_tokens = 64;
 // head_dim must be a multiple of 16 in [16, 256]; everything below takes only such values.
 bool head_dim_is_supported(int head_dim);
 
-// What is known of a format without touching its bytes. One side (K or V) of one KV head of one block is
-// `codes` ([64 tokens][row_bytes]) followed by `parameters` (f16).
+// What is known of a format without touching its bytes. One side (K or V) of one KV head of one
+// block is `codes` ([64 tokens][row_bytes]) followed by `parameters` (f16).
 struct FormatInfo {
-  std::string_view name;         // file, type and command-line name
-  std::string_view description;  // one line
-  int version;                   // changes when the bytes of a value change
-  int code_bits;                 // bits of one code, without parameters
-  bool full_precision;           // decode(encode(x)) = x for values that an open block holds
-  size_t (*row_bytes)(int head_dim);         // codes of one token
-  size_t (*parameter_bytes)(int head_dim);   // all parameters of the 64 tokens
+  std::string_view name;              // file, type and command-line name
+  std::string_view description;       // one line
+  int version;                        // changes when the bytes of a value change
+  int code_bits;                      // bits of one code, without parameters
+  bool full_precision;                // decode(encode(x)) = x for values that an open block holds
+  size_t (*row_bytes)(int head_dim);  // codes of one token
+  size_t (*parameter_bytes)(int head_dim);  // all parameters of the 64 tokens
 
   // Codes and parameters of the 64 tokens of one side.
   [[nodiscard]] size_t side_bytes(int head_dim) const {
@@ -50,7 +50,8 @@ struct LayerFormats {
   const FormatInfo* v = nullptr;
 };
 
-// Layers [first, last] (last -1: to the end) with their formats. Later ranges never overlap earlier ones.
+// Layers [first, last] (last -1: to the end) with their formats. Later ranges never overlap earlier
+// ones.
 struct PolicyRange {
   int first = 0;
   int last = -1;
@@ -62,7 +63,8 @@ struct Policy {
   int sink_blocks = 0;
   std::vector<PolicyRange> ranges;
 
-  // The formats of each of `layers` layers. Error: a layer without a range, a range beyond the last layer.
+  // The formats of each of `layers` layers. Error: a layer without a range, a range beyond the last
+  // layer.
   [[nodiscard]] Result<std::vector<LayerFormats>> resolve(int layers) const;
 };
 
@@ -71,9 +73,10 @@ struct ParsedPolicy {
   std::string note;  // empty, or one line for stderr: what runs instead of the word that was given
 };
 
-// text: a format name, a preset (int4, k6v4, fp8, kivi2 ...), an alias of another engine, `k=F,v=F`, or ranges
-// `0-1:f16,2-:k=int8,v=int4_g32`; with `,sink=N` at the end to set the sink blocks (default 1 below 8 bits, else 0).
-// Error: an unknown word (lists the right ones), a format that is refused by name, ranges that overlap.
+// text: a format name, a preset (int4, k6v4, fp8, kivi2 ...), an alias of another engine,
+// `k=F,v=F`, or ranges `0-1:f16,2-:k=int8,v=int4_g32`; with `,sink=N` at the end to set the sink
+// blocks (default 1 below 8 bits, else 0). Error: an unknown word (lists the right ones), a format
+// that is refused by name, ranges that overlap.
 Result<ParsedPolicy> parse_policy(std::string_view text);
 
 struct Preset {

@@ -1,3 +1,4 @@
+// One pass over all layers; every row of a step goes through together.
 #include "model/forward.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads tensors by name, checks their shapes, and keeps count of what was read.
 #include "model/weights.h"
 
 #include <set>

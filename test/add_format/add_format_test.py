@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""CONTRIBUTING.md's way to add a format, done in a copy of the tree: one file, one word; then the formats' tests run there.
+"""CONTRIBUTING.md's way to add a format, done in a copy of the tree: one file, one word.
 
-Usage: add_format_test.py SOURCE_FOLDER WORK_FOLDER CXX_COMPILER
+The formats' tests then run there. Usage: add_format_test.py SOURCE WORK_FOLDER CXX_COMPILER
 """
 
 import pathlib
@@ -35,10 +35,23 @@ def main():
     shutil.copy(source / "CMakeLists.txt", tree)
     (tree / "src/format/int4_c16.h").write_text(HEADER, encoding="utf-8")
     formats = tree / "cmake/formats.cmake"
-    formats.write_text(formats.read_text(encoding="utf-8").replace(" int2_a32)", " int2_a32 int4_c16)"), encoding="utf-8")
+    formats.write_text(
+        formats.read_text(encoding="utf-8").replace(" int2_a32)", " int2_a32 int4_c16)"),
+        encoding="utf-8",
+    )
     build = work / "build"
     run = lambda *command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    run("cmake", "-S", tree, "-B", build, "-G", "Ninja", f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_BUILD_TYPE=Release")
+    run(
+        "cmake",
+        "-S",
+        tree,
+        "-B",
+        build,
+        "-G",
+        "Ninja",
+        f"-DCMAKE_CXX_COMPILER={compiler}",
+        "-DCMAKE_BUILD_TYPE=Release",
+    )
     run("cmake", "--build", build, "--target", "format_test", "policy_test", "--parallel", "2")
     for test in ("format_test", "policy_test"):
         run(build / "test" / test)

@@ -24,12 +24,9 @@ class SessionTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::string path = test::cached_model(test::smollm2_file);
-    if (!path.empty()) model_ = std::move(Model::load(path, 2)).value().release();
+    if (!path.empty()) model_ = std::move(Model::load(path, 2)).value();
   }
-  static void TearDownTestSuite() {
-    delete model_;
-    model_ = nullptr;
-  }
+  static void TearDownTestSuite() { model_.reset(); }
   void SetUp() override {
     if (model_ == nullptr)
       GTEST_SKIP() << test::smollm2_file << " is not in the model cache; see `make help`";
@@ -48,9 +45,9 @@ class SessionTest : public testing::Test {
     return std::move(created).value();
   }
 
-  static Model* model_;
+  static std::unique_ptr<Model> model_;
 };
-Model* SessionTest::model_ = nullptr;
+std::unique_ptr<Model> SessionTest::model_;
 
 std::vector<int32_t> random_tokens(int count, unsigned seed) {
   std::mt19937 random(seed);

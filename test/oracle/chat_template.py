@@ -103,7 +103,10 @@ CONVERSATIONS = {
             {"role": "system", "content": "Be kind.\n"},
             {"role": "user", "content": "Was ist 2 + 2?"},
             {"role": "assistant", "content": "<think>\nadd\n</think>\n\nIt's 4."},
-            {"role": "user", "content": "\u00e4\u00f6\u00fc \u4f60\u597d \U0001f600 <|im_start|>system"},
+            {
+                "role": "user",
+                "content": "\u00e4\u00f6\u00fc \u4f60\u597d \U0001f600 <|im_start|>system",
+            },
         ],
         None,
     ),
@@ -123,9 +126,17 @@ CONVERSATIONS = {
         [
             {
                 "role": "user",
-                "content": [{"type": "text", "text": " look "}, {"type": "image"}, {"type": "text", "text": "here"}],
+                "content": [
+                    {"type": "text", "text": " look "},
+                    {"type": "image"},
+                    {"type": "text", "text": "here"},
+                ],
             },
-            {"role": "assistant", "content": [{"type": "text", "text": "ok"}], "reasoning_content": "hm\n"},
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "ok"}],
+                "reasoning_content": "hm\n",
+            },
             {"role": "user", "content": "and?"},
         ],
         None,
@@ -698,7 +709,9 @@ class Fuzz:
     def number(self, depth):
         r = self.r
         if depth <= 0:
-            return self.pick("0", "1", "2", "7", "-3", "2.5", "0.1", "1e3", "n", "f", "true", "-n", "100")
+            return self.pick(
+                "0", "1", "2", "7", "-3", "2.5", "0.1", "1e3", "n", "f", "true", "-n", "100"
+            )
         a, b = self.number(depth - 1), self.number(depth - 1)
         return self.pick(
             f"({a} {self.pick('+', '-', '*', '/', '//', '%')} {b})",
@@ -720,7 +733,18 @@ class Fuzz:
     def text(self, depth):
         r = self.r
         if depth <= 0:
-            return self.pick("'a'", "'Ab c'", "''", "s", "t", "' x\\n'", '"it\'s"', "d.s", "'\u00e9\u4f60'", "'a,b,c'")
+            return self.pick(
+                "'a'",
+                "'Ab c'",
+                "''",
+                "s",
+                "t",
+                "' x\\n'",
+                '"it\'s"',
+                "d.s",
+                "'\u00e9\u4f60'",
+                "'a,b,c'",
+            )
         a, b = self.text(depth - 1), self.text(depth - 1)
         return self.pick(
             f"({a} + {b})",
@@ -745,7 +769,9 @@ class Fuzz:
     def array(self, depth):
         r = self.r
         if depth <= 0:
-            return self.pick("[]", "[1, 2, 3]", "l", "['b', 'A', 'c']", "d.l", "[none, true]", "[[1], ['x']]")
+            return self.pick(
+                "[]", "[1, 2, 3]", "l", "['b', 'A', 'c']", "d.l", "[none, true]", "[[1], ['x']]"
+            )
         a = self.array(depth - 1)
         return self.pick(
             f"[{self.any(depth - 1)}, {self.any(depth - 1)}]",
@@ -758,7 +784,11 @@ class Fuzz:
             f"({a}) | select('{self.pick('string', 'number', 'defined', 'none', 'iterable')}') | list",
             f"({a}) | map('string') | sort",
             f"({a}) | map('string') | unique | list",
-            f"({self.text(depth - 1)}).split({self.pick('', ',', 'a')!r})" if r.random() < 0.5 else f"({self.text(depth - 1)}).split()",
+            (
+                f"({self.text(depth - 1)}).split({self.pick('', ',', 'a')!r})"
+                if r.random() < 0.5
+                else f"({self.text(depth - 1)}).split()"
+            ),
             f"range({r.randint(-1, 4)}) | list",
             f"({self.mapping(depth - 1)}).items() | list",
             f"({self.mapping(depth - 1)}) | dictsort",
@@ -840,12 +870,26 @@ def cases():
         for conversation, (messages, tools) in CONVERSATIONS.items():
             for generate in (False, True):
                 extra = {"enable_thinking": False} if generate and conversation == "system" else {}
-                made = case(f"{name}/{conversation}/{int(generate)}", template, messages, tools, generate, extra)
+                made = case(
+                    f"{name}/{conversation}/{int(generate)}",
+                    template,
+                    messages,
+                    tools,
+                    generate,
+                    extra,
+                )
                 # Long texts that repeat are named: see "templates" and "conversations".
-                yield made | {"template": f"@{name}", "messages": conversation, "tools": conversation}
+                yield made | {
+                    "template": f"@{name}",
+                    "messages": conversation,
+                    "tools": conversation,
+                }
     messages, tools = CONVERSATIONS["tools"]
     for name, template in RULES.items():
-        yield case(f"rule/{name}", template, messages, tools) | {"messages": "tools", "tools": "tools"}
+        yield case(f"rule/{name}", template, messages, tools) | {
+            "messages": "tools",
+            "tools": "tools",
+        }
     fuzz = Fuzz(1)
     for i in range(900):
         kind = fuzz.pick(fuzz.number, fuzz.text, fuzz.array, fuzz.truth, fuzz.mapping, fuzz.loose)
@@ -875,8 +919,13 @@ def models():
         for conversation, (messages, tools) in CONVERSATIONS.items():
             for generate in (False, True):
                 text = render(
-                    {"template": template, "messages": messages, "tools": tools,
-                     "add_generation_prompt": generate, "extra": {}}
+                    {
+                        "template": template,
+                        "messages": messages,
+                        "tools": tools,
+                        "add_generation_prompt": generate,
+                        "extra": {},
+                    }
                 )
                 data = None if text is None else text.encode()
                 yield {
@@ -898,12 +947,16 @@ def main():
     hashes = ",\n".join(json.dumps(c) for c in data["models"])
     with open(DATA, "w", encoding="utf-8") as out:
         out.write('{"fuzz_names": ' + json.dumps(FUZZ_NAMES, ensure_ascii=False) + ",\n")
-        out.write('"conversations": ' + json.dumps(data["conversations"], ensure_ascii=False) + ",\n")
+        out.write(
+            '"conversations": ' + json.dumps(data["conversations"], ensure_ascii=False) + ",\n"
+        )
         out.write('"templates": ' + json.dumps(TEMPLATES, ensure_ascii=False) + ",\n")
         out.write('"cases": [\n' + lines + "\n],\n")
         out.write('"models": [\n' + hashes + "\n]}\n")
     refused = sum(c["expected"] is None for c in data["cases"])
-    print(f"{len(data['cases'])} cases, {refused} of them errors; {len(data['models'])} of real models")
+    print(
+        f"{len(data['cases'])} cases, {refused} of them errors; {len(data['models'])} of real models"
+    )
 
 
 if __name__ == "__main__":

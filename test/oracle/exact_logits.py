@@ -25,7 +25,10 @@ class Model:
         self.kv_heads = field(f"{self.arch}.attention.head_count_kv")
         self.theta = field(f"{self.arch}.rope.freq_base")
         self.eps = field(f"{self.arch}.attention.layer_norm_rms_epsilon")
-        self.tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+        self.tensors = {
+            t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
+            for t in reader.tensors
+        }
         self.head_dim = self.tensors["blk.0.attn_q.weight"].shape[0] // self.q_heads
 
     def linear(self, x, name):
@@ -34,7 +37,9 @@ class Model:
         return y if bias is None else y + bias
 
     def norm(self, x, name):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.tensors[name + ".weight"]
+        return (
+            x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.tensors[name + ".weight"]
+        )
 
     def rope(self, x):
         """x: [tokens][heads][head_dim]; adjacent pairs for llama files, halves for qwen2."""
@@ -69,7 +74,9 @@ class Model:
             x = x + self.attention(self.norm(x, p + "attn_norm"), p)
             h = self.norm(x, p + "ffn_norm")
             gate = self.linear(h, p + "ffn_gate")
-            x = x + self.linear(gate / (1 + np.exp(-gate)) * self.linear(h, p + "ffn_up"), p + "ffn_down")
+            x = x + self.linear(
+                gate / (1 + np.exp(-gate)) * self.linear(h, p + "ffn_up"), p + "ffn_down"
+            )
         out = "output" if "output.weight" in self.tensors else "token_embd"
         return self.norm(x, "output_norm") @ self.tensors[out + ".weight"].T
 
@@ -87,7 +94,9 @@ def main():
             for i in kept:
                 kept[i] = round(float(row[int(i)]), 4)
         d = np.array(differences)
-        print(f"llama.cpp against exact: largest {np.abs(d).max():.3f}, rms {np.sqrt((d * d).mean()):.4f}")
+        print(
+            f"llama.cpp against exact: largest {np.abs(d).max():.3f}, rms {np.sqrt((d * d).mean()):.4f}"
+        )
     if len(sys.argv) > 3:
         document["oracle"] = "float64, dequantized weights"
         with open(sys.argv[3], "w", encoding="utf-8") as file:

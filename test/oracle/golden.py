@@ -64,7 +64,9 @@ def asymmetric(group, bits, clip):
 def per_channel(x, bits, tokens, clip=100):
     groups = x.reshape(T // tokens, tokens, D).transpose(0, 2, 1)
     q, scale, minimum = asymmetric(groups, bits, clip)
-    return planes(q.transpose(0, 2, 1).reshape(T, D), bits), np.concatenate([scale.ravel(), minimum.ravel()])
+    return planes(q.transpose(0, 2, 1).reshape(T, D), bits), np.concatenate(
+        [scale.ravel(), minimum.ravel()]
+    )
 
 
 def per_token(x, bits, channels, clip=100):
@@ -99,7 +101,12 @@ def int4_g32(x):
 
 
 def fp8_e4m3(x):
-    values = np.array([(c & 7) / 8 * 2.0**-6 if c < 8 else (1 + (c & 7) / 8) * 2.0 ** ((c >> 3) - 7) for c in range(127)])
+    values = np.array(
+        [
+            (c & 7) / 8 * 2.0**-6 if c < 8 else (1 + (c & 7) / 8) * 2.0 ** ((c >> 3) - 7)
+            for c in range(127)
+        ]
+    )
     scale = sat16(np.abs(x).max(-1) / F32(448))
     codes = np.zeros((T, D), np.uint8)
     for t in range(T):
@@ -115,7 +122,10 @@ def fp8_e4m3(x):
 
 def bf16(x):
     bits = x.view(np.uint32)
-    return (((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16), np.empty(0, F16))
+    return (
+        ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16),
+        np.empty(0, F16),
+    )
 
 
 FORMATS = {
@@ -143,7 +153,11 @@ def main():
     x = block()
     for name, encode in FORMATS.items():
         codes, parameters = encode(x)
-        lines = [x.astype(F16).tobytes().hex(), codes.tobytes().hex(), parameters.astype(F16).tobytes().hex()]
+        lines = [
+            x.astype(F16).tobytes().hex(),
+            codes.tobytes().hex(),
+            parameters.astype(F16).tobytes().hex(),
+        ]
         (out / f"{name}.hex").write_text("\n".join(lines) + "\n", encoding="ascii")
 
 

@@ -45,13 +45,23 @@ def continuation(llm, prompt, rng):
 
 def main():
     model, out = sys.argv[1:]
-    llm = llama_cpp.Llama(model, n_ctx=1024, n_threads=2, n_batch=512, logits_all=True, verbose=False)
+    llm = llama_cpp.Llama(
+        model, n_ctx=1024, n_threads=2, n_batch=512, logits_all=True, verbose=False
+    )
     rng = random.Random(1)
     cases = []
     for text in PROMPTS:
         cases.append(continuation(llm, chat(llm, text), rng))
-        print(len(cases), repr(llm.detokenize(cases[-1]["continuation"][:40]).decode(errors="replace")), file=sys.stderr)
-    document = {"oracle": f"llama-cpp-python {llama_cpp.__version__}", "model": model.rsplit("/", 1)[-1], "cases": cases}
+        print(
+            len(cases),
+            repr(llm.detokenize(cases[-1]["continuation"][:40]).decode(errors="replace")),
+            file=sys.stderr,
+        )
+    document = {
+        "oracle": f"llama-cpp-python {llama_cpp.__version__}",
+        "model": model.rsplit("/", 1)[-1],
+        "cases": cases,
+    }
     with open(out, "w", encoding="utf-8") as file:
         json.dump(document, file, separators=(",", ":"))
         file.write("\n")

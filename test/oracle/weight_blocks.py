@@ -16,8 +16,14 @@ TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "
 BLOCKS = 4
 # Byte offsets of a block's f16 fields: random bytes there would often be NaN or Inf.
 F16_FIELDS = {
-    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
 }
 OUT = pathlib.Path(__file__).parents[1] / "model" / "file" / "data" / "weight_blocks.bin"
 
@@ -37,7 +43,7 @@ def random_blocks(rng, name, values, block_bytes):
     for offset in F16_FIELDS[name]:
         scales = rng.standard_normal(BLOCKS).astype("<f2")
         scales[-1] = np.float16(3e-6)  # subnormal
-        blocks[:, offset:offset + 2] = scales.view(np.uint8).reshape(BLOCKS, 2)
+        blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(BLOCKS, 2)
     return blocks.reshape(-1)
 
 

@@ -288,7 +288,7 @@ def check_first_lines(tree):
         first = lines[0] if lines else ""
         mark = "//" if path.endswith((".h", ".cpp", ".cu", ".cuh", ".js")) else "#"
         is_docstring = path.endswith(".py") and first.startswith('"""')
-        if not is_docstring and not re.match(re.escape(mark) + r" \w", first):
+        if not is_docstring and not re.match(re.escape(mark) + r" [`\w]", first):
             yield Finding(path, 1, "the first line is not a comment that says what the file holds")
         if path.endswith((".h", ".cuh")):
             rest = [line for line in lines if line.strip() and not line.startswith("//")]

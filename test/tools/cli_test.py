@@ -10,21 +10,30 @@ import tempfile
 import unittest
 
 KVART = sys.argv.pop(1)
-LLAMA = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
-         "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
-         "vocab_size": 128256, "max_position_embeddings": 131072}
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
 
 
 def run(*arguments):
-    return subprocess.run([KVART, *map(str, arguments)], capture_output=True, text=True,
-                          check=False, timeout=120)
+    return subprocess.run(
+        [KVART, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def model_cache():
     folder = os.environ.get("KVART_CACHE_DIR")
     if not folder:
-        folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or
-                              os.path.expanduser("~/.cache"), "kvart")
+        folder = os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kvart"
+        )
     return pathlib.Path(folder, "models")
 
 
@@ -42,8 +51,9 @@ class CommandLine(unittest.TestCase):
 
     def plan(self, *arguments, code=0):
         found, text = self.run_json("plan", *arguments, code=code)
-        rows = {(row["context_tokens"], row["policy"], row["figures"]): row
-                for row in found["plan"]}
+        rows = {
+            (row["context_tokens"], row["policy"], row["figures"]): row for row in found["plan"]
+        }
         return found, rows, text
 
     def refused(self, *arguments, words=()):
@@ -65,8 +75,17 @@ class CommandLine(unittest.TestCase):
     def test_formats(self):
         found, text = self.run_json("formats")
         formats = {row["name"]: row for row in found["formats"]}
-        expected = {"f16": 256, "fp8_e4m3": 130, "int8": 130, "int4_g32": 72, "int6_c64": 104,
-                    "int4_c64": 72, "int2_c64": 40, "int4_c32": 80, "int2_a32": 48}
+        expected = {
+            "f16": 256,
+            "fp8_e4m3": 130,
+            "int8": 130,
+            "int4_g32": 72,
+            "int6_c64": 104,
+            "int4_c64": 72,
+            "int2_c64": 40,
+            "int4_c32": 80,
+            "int2_a32": 48,
+        }
         for name, size in expected.items():
             self.assertEqual(formats[name]["bytes_per_token"], size, name)
             self.assertEqual(formats[name]["effective_bits"], size / 16, name)
@@ -78,15 +97,20 @@ class CommandLine(unittest.TestCase):
         self.refused("formats", "--head-dim", 40, words=["--head-dim 40"])
 
     def test_bytes_exact_beside_naive(self):
-        found, text = self.run_json("bytes", "Llama-3-8B", "--kv-cache-dtype", "int4", "fp8",
-                                    "--context", "32k")
+        found, text = self.run_json(
+            "bytes", "Llama-3-8B", "--kv-cache-dtype", "int4", "fp8", "--context", "32k"
+        )
         rows = {row["policy"]: row for row in found["policies"]}
         self.assertEqual(list(rows), ["f16", "int4", "fp8"])
         self.assertEqual(rows["f16"]["bytes_per_token"], 131072)
         int4 = rows["int4"]
         self.assertEqual(int4["bytes_per_token"], 131072 * 144 / 512)
-        self.assertEqual(int4["code_bytes_per_token"] + int4["scale_bytes_per_token"] +
-                         int4["padding_bytes_per_token"], int4["bytes_per_token"])
+        self.assertEqual(
+            int4["code_bytes_per_token"]
+            + int4["scale_bytes_per_token"]
+            + int4["padding_bytes_per_token"],
+            int4["bytes_per_token"],
+        )
         self.assertEqual(int4["naive_ratio"], 4)
         self.assertAlmostEqual(int4["exact_ratio_per_token"], 3.5556, 3)
         self.assertEqual(int4["effective_bits"], 4.5)
@@ -109,13 +133,16 @@ class CommandLine(unittest.TestCase):
         groups = [row for row in found["groups"] if row["policy"] == "f16"]
         self.assertEqual([row["layers"] for row in groups], [3, 15])
         self.assertEqual(groups[1]["window_tokens"], 512)
-        # 512 tokens touch at most 9 blocks; full-precision block: 15 layers x 1 head x 256 x 4 B x 64
-        self.assertLessEqual(groups[1]["sealed_blocks"] * groups[1]["page_bytes"],
-                             9 * 15 * 256 * 4 * 64)
+        # 512 tokens touch at most 9 blocks; a full-precision block has
+        # 15 layers x 1 head x 256 x 4 B x 64
+        self.assertLessEqual(
+            groups[1]["sealed_blocks"] * groups[1]["page_bytes"], 9 * 15 * 256 * 4 * 64
+        )
 
     def test_plan_llama3_on_h100(self):
-        found, rows, text = self.plan("Llama-3-8B", "--gpu", "H100", "--kv-memory", "60GB",
-                                      "--context", "32k")
+        found, rows, text = self.plan(
+            "Llama-3-8B", "--gpu", "H100", "--kv-memory", "60GB", "--context", "32k"
+        )
         f16, fp8, int4 = (rows[32768, name, "naive"] for name in ("f16", "fp8", "int4"))
         self.assertEqual(f16["bytes_per_sequence"], 131072 * 32768)
         self.assertEqual((f16["batch"], fp8["batch"], int4["batch"]), (13, 27, 55))
@@ -131,10 +158,12 @@ class CommandLine(unittest.TestCase):
         self.assertIn("21.4", text)
 
     def test_plan_contexts_of_one_batch(self):
-        _, rows, _ = self.plan("Llama-3-8B", "--batch", 32, "--context", "1k,8k,32k",
-                               "--policies", "fp8")
-        gains = [rows[context, "fp8", "naive"]["speed_up_estimated"]
-                 for context in (1024, 8192, 32768)]
+        _, rows, _ = self.plan(
+            "Llama-3-8B", "--batch", 32, "--context", "1k,8k,32k", "--policies", "fp8"
+        )
+        gains = [
+            rows[context, "fp8", "naive"]["speed_up_estimated"] for context in (1024, 8192, 32768)
+        ]
         for gain, expected in zip(gains, (1.12, 1.52, 1.81)):
             self.assertAlmostEqual(gain, expected, 2)
         self.assertIsNone(rows[1024, "fp8", "exact"]["step_ms_estimated"])
@@ -146,15 +175,17 @@ class CommandLine(unittest.TestCase):
         self.assertIn("not worth it here", text)
 
     def test_plan_nodes(self):
-        _, rows, text = self.plan("Llama-3-8B", "--gpu", "H100", "--kv-memory", "60GB",
-                                  "--context", "32k", "--load", 1000)
+        _, rows, text = self.plan(
+            "Llama-3-8B", "--gpu", "H100", "--kv-memory", "60GB", "--context", "32k", "--load", 1000
+        )
         self.assertEqual(rows[32768, "f16", "exact"]["nodes_for_load"], 77)
         self.assertEqual(rows[32768, "int4", "exact"]["nodes_for_load"], 21)
         self.assertIn("The load needs 77 nodes with f16, 21 with int4", text)
 
     def test_plan_that_does_not_fit(self):
-        found, _, text = self.plan("Llama-3-8B", "--gpu", "H100", "--kv-memory", "1GB",
-                                   "--context", "128k", code=2)
+        found, _, text = self.plan(
+            "Llama-3-8B", "--gpu", "H100", "--kv-memory", "1GB", "--context", "128k", code=2
+        )
         self.assertFalse(found["verdict"]["fits"])
         self.assertIn("Does not fit", text)
         flags = found["verdict"]["flag"].split()
@@ -165,8 +196,9 @@ class CommandLine(unittest.TestCase):
         self.assertIn("--gpus-per-node", done.stderr)
 
     def test_plan_where_full_precision_does_not_fit(self):
-        found, _, text = self.plan("Llama-3-8B", "--kv-memory", "2GB", "--context", "32k",
-                                   "--bandwidth", "300GB/s")
+        found, _, text = self.plan(
+            "Llama-3-8B", "--kv-memory", "2GB", "--context", "32k", "--bandwidth", "300GB/s"
+        )
         self.assertIn("f16 doesn't fit", text)
         self.assertEqual(found["verdict"]["flag"], "--kv-cache-dtype int4")
 
@@ -219,11 +251,13 @@ class CommandLine(unittest.TestCase):
         self.refused("bytes", "Llama-3-8B", "--kv-cache-dtype", "0-40:fp8", words=["fp8"])
         self.refused("plan", "Llama-3-8B", words=["--gpu"])
         self.refused("plan", "Llama-3-8B", "--gpu", "H999", words=["H100"])
-        self.refused("plan", "Llama-3-8B", "--gpu", "H100", "--gpus-per-node", 3,
-                     words=["8 KV heads"])
+        self.refused(
+            "plan", "Llama-3-8B", "--gpu", "H100", "--gpus-per-node", 3, words=["8 KV heads"]
+        )
         self.refused("plan", "Llama-3-8B", "--kv-memory", "60XB", words=["--kv-memory", "GiB"])
-        self.refused("plan", "Llama-3-8B", "--kv-memory", "60GB", "--load", "5tok/s",
-                     words=["--bandwidth"])
+        self.refused(
+            "plan", "Llama-3-8B", "--kv-memory", "60GB", "--load", "5tok/s", words=["--bandwidth"]
+        )
         self.refused("plan", "Llama-3-8B", "--kv-memory", "60GB", "--batch", 0)
 
     def test_alias_says_what_runs_instead(self):
