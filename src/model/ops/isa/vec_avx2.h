@@ -235,7 +235,7 @@ KVART_INLINE void dot_products(const Source& source, const int8_t* const (&x)[ro
                                      products);
     // Hides that these are the same activations: kept for this, they would be spilled.
     const int8_t* again[rows];
-    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA { again[r] = x[r]; });
+    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA { asm("" : "=r"(again[r]) : "0"(x[r])); });
     add_products<4, first, quads, 16>([&](auto q) KVART_INLINE_LAMBDA { return source.high(q); },
                                       again, products);
   } else if constexpr (bits == 6) {
