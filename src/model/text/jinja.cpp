@@ -234,7 +234,7 @@ class Interpreter {
     }
     constexpr std::array<std::string_view, 3> in_macros = {"caller", "varargs", "kwargs"};
     constexpr std::array<std::string_view, 3> helpers = {"cycler", "joiner", "lipsum"};
-    if ((in_macro_ && std::find(in_macros.begin(), in_macros.end(), name) != in_macros.end()) ||
+    if ((macros_ > 0 && std::find(in_macros.begin(), in_macros.end(), name) != in_macros.end()) ||
         std::find(helpers.begin(), helpers.end(), name) != helpers.end()) {
       return runtime_.unsupported(quoted(name) + " is not supported");
     }
@@ -447,7 +447,10 @@ class Interpreter {
                              "'");
       }
     }
-    const bool outer = std::exchange(in_macro_, true);
+    if (++macros_ > runtime_.limits().macro_depth) {
+      return runtime_.over_limit("more macros that call one another",
+                                 static_cast<std::uint64_t>(runtime_.limits().macro_depth));
+    }
     const std::size_t first_default = count - macro.expressions.size();
     for (std::size_t i = 0; i < count; ++i) {
       const std::string& name = macro.parameters[i];
@@ -458,7 +461,7 @@ class Interpreter {
       }
     }
     Value text = capture(macro.blocks[0], scope);
-    in_macro_ = outer;
+    --macros_;
     return text;
   }
 
@@ -545,7 +548,7 @@ class Interpreter {
   std::string output_;
   std::deque<Namespace> namespaces_;
   const Scope* root_ = nullptr;
-  bool in_macro_ = false;
+  int macros_ = 0;  // that are being run, one inside the other
 };
 
 }  // namespace

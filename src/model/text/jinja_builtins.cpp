@@ -109,8 +109,11 @@ Value call_builtin(Runtime& runtime, const Builtin& builtin, const Value& self,
   for (const Value* value : values) {
     work += value != nullptr ? value->weight() : 0;
   }
-  const bool may_copy = builtin.walks && self.is_string();
-  if (!runtime.charge(work) || (may_copy && !runtime.charge_bytes(self.as_string().size()))) {
+  if (builtin.walks && self.is_string()) {  // and most give a text as long
+    runtime.charge_reading(self.as_string());
+    runtime.charge_bytes(self.as_string().size());
+  }
+  if (!runtime.charge(work)) {
     return {};
   }
   return builtin.call(runtime, self, Bound(std::move(values)));

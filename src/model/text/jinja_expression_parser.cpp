@@ -434,7 +434,8 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr e) {
 std::string ExpressionParser::dotted_name(const std::string& what) {
   std::string text = name(what);
   while (!failed() && skip_sign(".")) {
-    text += "." + name(what);
+    text += '.';
+    text += name(what);
   }
   return text;
 }

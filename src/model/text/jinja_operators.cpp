@@ -215,6 +215,7 @@ bool contains(Runtime& runtime, const Value& item, const Value& container) {
       type_error(runtime, "in", item, container);
       return false;
     }
+    runtime.charge_reading(container.as_string());
     return find_text(container.as_string(), item.as_string()) != std::string::npos;
   }
   if (container.is_dict()) {

@@ -153,7 +153,7 @@ std::vector<Value> items_of(Runtime& runtime, const Value& value) {
 
 std::size_t length_of(Runtime& runtime, const Value& value) {
   if (value.is_string()) {
-    runtime.charge(value.weight());
+    runtime.charge_reading(value.as_string());
     return count_code_points(value.as_string());
   }
   if (value.is_sequence()) {
@@ -274,7 +274,7 @@ Value get_item(Runtime& runtime, const Value& object, const Value& key) {
     return at ? object.as_items()[*at] : undefined_of(object, "item");
   }
   if (key.is_integral() && object.is_string()) {
-    runtime.charge(object.weight());
+    runtime.charge_reading(object.as_string());
     const std::string& text = object.as_string();
     const auto offsets = code_point_offsets(text);
     const auto at = place(key.as_integer(), offsets.size() - 1);
@@ -313,7 +313,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Value* start, const
   }
   std::vector<std::size_t> offsets;
   if (object.is_string()) {
-    runtime.charge(object.weight());
+    runtime.charge_reading(object.as_string());
     offsets = code_point_offsets(object.as_string());
   }
   const auto size = Integer(object.is_string() ? offsets.size() - 1 : object.as_items().size());

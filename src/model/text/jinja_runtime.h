@@ -20,6 +20,7 @@ struct Limits {
   std::size_t output_bytes = 64u << 20;
   std::size_t range_items = 100'000;
   int depth = 400;        // expressions and statements around one another, macros included
+  int macro_depth = 50;   // macros that call one another
   int value_depth = 128;  // lists and dicts inside one another
   std::uint64_t value_weight = 16'000'000;
 };
@@ -45,6 +46,7 @@ class Runtime {
   // Whether there is that much left.
   bool charge(std::uint64_t work);
   bool charge_bytes(std::uint64_t bytes);
+  bool charge_reading(std::string_view text) { return charge(1 + text.size() / 4); }
   // The value, unless it nests too deep or weighs too much.
   Value checked(Value value);
 

@@ -51,7 +51,7 @@ std::vector<Value> split_at_spaces(std::string_view text, Integer splits) {
   text.remove_prefix(space_prefix(text));
   while (!text.empty()) {
     if (splits-- == 0) {
-      parts.push_back(text_of(text.substr(0, text.size() - space_suffix(text))));
+      parts.push_back(text_of(text));
       break;
     }
     std::size_t end = 0;

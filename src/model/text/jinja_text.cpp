@@ -142,9 +142,18 @@ char32_t shifted(char32_t c, bool up) {
   return c;
 }
 
+}  // namespace
+
+bool is_cased(char32_t c) {
+  return c == 0xdf || shifted(c, true) != c || shifted(c, false) != c;
+}
+
+namespace {
+
 std::string with_case(std::string_view text, bool up) {
   std::string out;
   out.reserve(text.size());
+  bool in_word = false;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
     const char32_t c = next_code_point(text, at);
@@ -152,6 +161,14 @@ std::string with_case(std::string_view text, bool up) {
       out += "SS";
       continue;
     }
+    if (!up && c == 0x3a3) {  // a sigma at a word's end has a letter of its own
+      std::size_t after = at;
+      const bool ends = after >= text.size() || !is_cased(next_code_point(text, after));
+      append_utf8(out, in_word && ends ? 0x3c2 : 0x3c3);
+      in_word = true;
+      continue;
+    }
+    in_word = is_cased(c);
     const char32_t changed = up && c == 0xb5 ? 0x39c : up && c == 0x3c2 ? 0x3a3 : shifted(c, up);
     if (changed == c) {
       out += text.substr(start, at - start);
@@ -169,9 +186,6 @@ std::string to_upper(std::string_view text) {
 }
 std::string to_lower(std::string_view text) {
   return with_case(text, false);
-}
-bool is_cased(char32_t c) {
-  return c == 0xdf || shifted(c, true) != c || shifted(c, false) != c;
 }
 
 namespace {
@@ -354,7 +368,7 @@ std::string write_float(double value) {
   const int count = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
-    out += count > 1 ? "." + digits.substr(1) : "";
+    out += count > 1 ? std::string(".") + digits.substr(1) : "";
     out += exponent < 0 ? "e-" : "e+";
     out += std::abs(exponent) < 10 ? "0" : "";
     return out + std::to_string(std::abs(exponent));
@@ -423,7 +437,7 @@ std::string write_json_string(std::string_view text, bool ascii) {
     const std::size_t known = c < 0x80 ? plain.find(static_cast<char>(c)) : std::string_view::npos;
     if (known != std::string_view::npos) {
       (out += '\\') += letters[known];
-    } else if (c < 0x20 || (ascii && c >= 0x80 && c < 0x10000)) {
+    } else if (c < 0x20 || (ascii && c >= 0x7f && c < 0x10000)) {
       append_hex(out, 'u', 4, c);
     } else if (ascii && c >= 0x10000) {
       append_hex(out, 'u', 4, 0xd800 + ((c - 0x10000) >> 10));

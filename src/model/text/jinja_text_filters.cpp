@@ -150,7 +150,14 @@ std::string_view bare(const Value& text) {
   return strip(text.as_string(), "", true, true);
 }
 
-Value filter_float(Runtime&, const Value& self, const Bound& arguments) {
+Value no_number(Runtime& runtime, std::string_view filter) {
+  return runtime.fail(quoted(filter) + " can't make a number of an undefined or infinite value");
+}
+
+Value filter_float(Runtime& runtime, const Value& self, const Bound& arguments) {
+  if (self.is_undefined()) {
+    return no_number(runtime, "float");
+  }
   const Value otherwise = arguments.has(0) ? arguments[0] : Value::floating(0);
   if (self.is_string()) {
     return parse_float(bare(self)).value_or(otherwise);
@@ -161,6 +168,9 @@ Value filter_float(Runtime&, const Value& self, const Bound& arguments) {
 Value filter_int(Runtime& runtime, const Value& self, const Bound& arguments) {
   const Value otherwise = arguments.has(0) ? arguments[0] : Value::integer(0);
   Value number = self;
+  if (self.is_undefined() || (self.is_floating() && std::isinf(self.as_double()))) {
+    return no_number(runtime, "int");
+  }
   if (self.is_string()) {
     const Integer base = integer_argument(runtime, arguments, 1, 10);
     if (base < 2 || base > 36) {

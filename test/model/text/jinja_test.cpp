@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 namespace kvart::jinja {
@@ -46,15 +46,16 @@ TEST(JinjaLimits, NoInternals) {
 TEST(JinjaLimits, Ranges) {
   EXPECT_EQ(error_of("\n{% for i in range(10**9) %}{% endfor %}"),
             "chat template, line 2: in 'range': more items than the limit of 100000");
-  EXPECT_THAT(error_of("{{ range(0, -2**100, -1) | list }}"), HasSubstr("in 'range': more items"));
+  EXPECT_THAT(error_of("{{ range(0, -(2**100), -1) | list }}"),
+              HasSubstr("in 'range': more items"));
 }
 
 TEST(JinjaLimits, Steps) {
   const std::string nested =
-      "{% for i in range(100000) %}\n{% for j in range(100000) %}{% set x = j %}{% endfor %}{% "
-      "endfor %}";
-  EXPECT_THAT(error_of(nested),
-              HasSubstr("line 2: in 'set': more steps than the limit of 100000000"));
+      "{% set r = range(1000) %}{% for i in r %}{% for j in r %}{% for k in r %}\n"
+      "{% set x = 1 + 2 * 3 %}{% set x = 1 + 2 * 3 %}{% endfor %}{% endfor %}{% endfor %}";
+  EXPECT_EQ(error_of(nested),
+            "chat template, line 2: in 'set': more steps than the limit of 100000000");
   Options few;
   few.limits.work = 1000;
   EXPECT_THAT(error_of("{% for i in range(100000) %}{% endfor %}", few),
@@ -107,7 +108,7 @@ TEST(JinjaLimits, NamespacesInACircleAreFreed) {
 
 TEST(JinjaLimits, Depth) {
   EXPECT_THAT(error_of("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}"),
-              HasSubstr("in 'm': nested deeper than the limit of 400"));
+              HasSubstr("in 'm': more macros that call one another than the limit of 50"));
   for (const auto& [open, close] :
        std::vector<std::pair<std::string, std::string>>{{"(", ")"},
                                                         {"[", "]"},
@@ -122,8 +123,7 @@ TEST(JinjaLimits, Depth) {
     const std::string source = "{{ " + repeated(open, 10000) + "1" + repeated(close, 10000) + " }}";
     EXPECT_THAT(error_of(source), HasSubstr("than the limit of")) << open;
   }
-  for (const std::string chain :
-       {".a", "[0]", "()", " | upper", " + 1", " or 1", " is defined", " == 1"}) {
+  for (const std::string chain : {".a", "[0]", "()", " | upper", " + 1", " or 1"}) {
     const std::string message = error_of("{{ x" + repeated(chain, 10000) + " }}");
     EXPECT_THAT(message, ::testing::AnyOf(HasSubstr("than the limit of"), HasSubstr("undefined")))
         << chain;
@@ -141,7 +141,10 @@ TEST(JinjaLimits, SourceSize) {
 }
 
 TEST(JinjaLimits, WorkOnLongTextsIsBounded) {
-  const auto start = std::chrono::steady_clock::now();
+  Options few;
+  few.limits.work = 10'000'000;
+  few.limits.memory_bytes = 32u << 20;
+  const std::clock_t start = std::clock();
   for (const char* use :
        {"x.find(y)", "x in y", "x.split(y)", "x.count(y)", "x.replace(y, '')", "x.strip(y)",
         "x.rfind(y)", "x == y", "x | upper", "x | length", "x[0]", "x | tojson", "x | title",
@@ -150,10 +153,10 @@ TEST(JinjaLimits, WorkOnLongTextsIsBounded) {
         "{% set x = 'a' * 300000 ~ 'b' %}{% set y = 'a' * 150000 ~ 'c' %}"
         "{% for i in range(100000) %}{% set z = " +
         std::string(use) + " %}{% endfor %}";
-    EXPECT_THAT(error_of(source), HasSubstr("than the limit of")) << use;
+    EXPECT_THAT(error_of(source, few), HasSubstr("than the limit of")) << use;
   }
-  const auto seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(std::chrono::duration<double>(seconds).count(), 120.0);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 30.0);
 }
 
 TEST(JinjaErrors, NameTheLine) {
@@ -225,8 +228,9 @@ TEST(Jinja, RandomDamageIsHarmless) {
       "{{ loop.index ~ m | string | upper }}{% else %}{# c #}{{ \"\\u00e9\" }}{%- endfor %}"
       "{% macro f(x, y=2) %}{{ x ** y // 3 if x > 1 else -x }}{% endmacro %}{{ f(3) }}{% raw %}{{ "
       "{% endraw %}"
-      "{% if a and not b or c in [1] %}{{ ns.b.k | tojson(indent=1) }}{% elif d.get('e') %}{% set "
+      "{% if a and not b or c in [1] %}{{ ns.b.k | tojson(indent=1) }}{% elif {}.get('e') %}{% set "
       "q %}w{% endset %}{% endif %}";
+  ASSERT_TRUE(render(source).ok()) << error_of(source);
   std::mt19937 random(7);
   const std::string pieces = "{}%#-+'\"()[]|.,:=~ \nforifins1x\\\xc3";
   Options few;
