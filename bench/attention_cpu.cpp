@@ -78,6 +78,10 @@ class Run {
     input.context_tokens = contexts[2] + prefill_rows + block_tokens;
     input.max_sequences = 1;
     config.plan = or_exit(plan_memory(input));
+    // A prefill that is rolled back holds a slot for each of its blocks.
+    GroupPlan& group = config.plan.groups[0];
+    group.slots += prefill_rows / block_tokens;
+    config.plan.total_bytes += prefill_rows / block_tokens * group.slot_bytes;
     cache_ = or_exit(KvCache::create(std::move(config)));
     attention_ = or_exit(Attention::create(cache_.get(), isa, &pool, prefill_rows, shape.q_heads));
     std::mt19937 random(1);
