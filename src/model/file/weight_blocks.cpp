@@ -146,13 +146,13 @@ struct Decoder<WeightType::Q6_K> {
     const auto block = load<BlockQ6_K>(data);
     for (int i = 0; i < 256; ++i) {
       const int half = i / 128;
-      const int scale_code = block.scales[i / 16];
+      const auto scale_code = static_cast<float>(block.scales[i / 16]);
       const int group = i / 32 % 4;
       const int j = i % 32;
       const int low_byte = block.low_bits[64 * half + 32 * (group % 2) + j];
       const int low = group < 2 ? low_byte & 15 : low_byte >> 4;
       const int high = block.high_bits[32 * half + j] >> (2 * group) & 3;
-      const float scale = f16_to_f32(block.scale) * static_cast<float>(scale_code);
+      const float scale = f16_to_f32(block.scale) * scale_code;
       out[i] = scale * static_cast<float>((low | high << 4) - 32);
     }
   }

@@ -188,6 +188,7 @@ Value sorted(Runtime& runtime, std::vector<Keyed> keyed, bool reversed) {
                                      : compare(runtime, "<", a.first, b.first);
                    });
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (Keyed& entry : keyed) {
     out.push_back(std::move(entry.second));
   }

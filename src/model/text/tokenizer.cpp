@@ -276,7 +276,7 @@ void Tokenizer::Impl::encode_text(std::string_view text, std::vector<int32_t>& o
   }
 }
 
-Result<Tokenizer> Tokenizer::create(TokenizerData data) {
+Result<Tokenizer> Tokenizer::create(const TokenizerData& data) {
   KVART_RETURN_IF_ERROR(check_kind(data));
   KVART_RETURN_IF_ERROR(check_counts_and_ids(data));
   auto pre_tokenizer = text::PreTokenizer::create(data.pre);

@@ -48,7 +48,7 @@ class Tokenizer {
   // Refused: an unknown model or pre-tokenizer, lists whose lengths disagree, ids outside the
   // vocabulary, a token twice, a merge that isn't of two known tokens to a third. A message names
   // key, value and place.
-  static Result<Tokenizer> create(TokenizerData data);
+  static Result<Tokenizer> create(const TokenizerData& data);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
