@@ -38,9 +38,9 @@ def main():
         pathlib.Path(database, "compile_commands.json").write_text(listed)
 
         def check(path):
-            return path, subprocess.run([tidy, "--quiet", "-p", database,
-                                         "--extra-arg=-Wno-unknown-warning-option", path], check=False,
-                                        capture_output=True, text=True)
+            command = [tidy, "--quiet", "-p", database]
+            command += ["--extra-arg=-Wno-unknown-warning-option", path]
+            return path, subprocess.run(command, check=False, capture_output=True, text=True)
 
         failed = 0
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

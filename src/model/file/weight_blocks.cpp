@@ -146,7 +146,8 @@ struct Decoder<WeightType::Q6_K> {
     const auto block = load<BlockQ6_K>(data);
     for (int i = 0; i < 256; ++i) {
       const int half = i / 128;
-      const auto scale_code = static_cast<float>(block.scales[i / 16]);
+      const int part = i / 16;
+      const auto scale_code = static_cast<float>(block.scales[part]);
       const int group = i / 32 % 4;
       const int j = i % 32;
       const int low_byte = block.low_bits[64 * half + 32 * (group % 2) + j];
