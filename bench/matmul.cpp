@@ -68,16 +68,16 @@ double median_seconds(int threads, int runs, const Body& body) {
   return seconds[static_cast<size_t>(runs / 2)];
 }
 
-// The clock, from a chain of additions that each take one cycle.
+// The clock, from a chain of multiplications that each take three cycles.
 double cycles_per_second(int runs) {
-  constexpr int64_t additions = 20'000'000;
+  constexpr int64_t multiplications = 4'000'000;
   const double seconds = median_seconds(1, runs, [](int) {
-    int64_t value = 0;
-    for (int64_t i = 0; i < additions; i += 4) {
-      asm volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0" : "+r"(value));
+    int64_t value = 3;
+    for (int64_t i = 0; i < multiplications; i += 4) {
+      asm volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(value));
     }
   });
-  return additions / seconds;
+  return 3.0 * multiplications / seconds;
 }
 
 double read_bytes_per_second(ThreadPool& pool, int runs) {
@@ -99,11 +99,17 @@ double read_bytes_per_second(ThreadPool& pool, int runs) {
   return static_cast<double>(footprint_bytes) / seconds;
 }
 
-std::vector<uint8_t> some_bytes(size_t count) {
+std::vector<uint8_t> some_weights(WeightType type, size_t count) {
   std::mt19937 random(1);
-  std::vector<uint8_t> bytes(count);
-  // Below 0x40 in every byte: whatever is read as a float is an ordinary number.
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() & 0x3f);
+  std::vector<uint8_t> bytes(weight_bytes(type, count));
+  const WeightTypeInfo info = weight_type_info(type);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    // No byte reaches 0x40, so that whatever is read as a scale is an ordinary number; plain
+    // weights have the exponents of numbers about 1, for subnormal ones are slow.
+    const bool exponent =
+        info.block_values == 1 && (i + 1) % static_cast<size_t>(info.block_bytes) == 0;
+    bytes[i] = static_cast<uint8_t>(exponent ? 0x3c | (random() & 3) : random() & 0x3f);
+  }
   return bytes;
 }
 
@@ -137,7 +143,7 @@ double time_rows(const Run& run, const std::vector<PackedMatrix>& copies, int64_
 
 void time_shape(const Run& run, const Shape& shape) {
   const auto count = static_cast<size_t>(shape.rows * shape.columns);
-  const std::vector<uint8_t> bytes = some_bytes(weight_bytes(shape.type, count));
+  const std::vector<uint8_t> bytes = some_weights(shape.type, count);
   std::vector<PackedMatrix> copies;
   do {
     copies.push_back(

@@ -164,6 +164,13 @@ KVART_INLINE void keep_in_registers(I32x16& a) {
   asm("" : "+x"(a.lo), "+x"(a.hi));
 }
 
+// The same pointer, unknown to the compiler: what it loaded before it loads again, where it would
+// otherwise keep more values than there are registers, and spill them.
+KVART_INLINE const int8_t* hidden(const int8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
 inline __m256i broadcast_quad(const int8_t* p) {
   int32_t quad;
   std::memcpy(&quad, p, sizeof quad);
@@ -233,9 +240,8 @@ KVART_INLINE void dot_products(const Source& source, const int8_t* const (&x)[ro
   if constexpr (bits == 8) {
     add_products<4, first, quads, 1>([&](auto q) KVART_INLINE_LAMBDA { return source.low(q); }, x,
                                      products);
-    // Hides that these are the same activations: kept for this, they would be spilled.
     const int8_t* again[rows];
-    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA { asm("" : "=r"(again[r]) : "0"(x[r])); });
+    unroll<rows>([&](auto r) KVART_INLINE_LAMBDA { again[r] = hidden(x[r]); });
     add_products<4, first, quads, 16>([&](auto q) KVART_INLINE_LAMBDA { return source.high(q); },
                                       again, products);
   } else if constexpr (bits == 6) {
