@@ -72,13 +72,13 @@ class KvCache {
   virtual Status reserve(SequenceId, std::span<const int32_t> tokens, Durability) = 0;
 
   // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was
-  // set) and, sinks apart, give their slot back. A block that the index has already is exchanged for
-  // the indexed one: places may change. length must be in [committed, appended].
+  // set) and, sinks apart, give their slot back. A block that the index has already is exchanged
+  // for the indexed one: places may change. length must be in [committed, appended].
   virtual void commit(SequenceId, int64_t length) = 0;
 
   // Drops tokens from `length` on, committed ones of the open block included. Error
-  // invalid_argument, nothing changed: length lies before the open block of the committed tokens, or
-  // before the last block of a final step, or inside a block that such a step filled as a whole.
+  // invalid_argument, nothing changed: length lies before the open block of the committed tokens,
+  // or before the last block of a final step, or inside a block that such a step filled as a whole.
   virtual Status truncate(SequenceId, int64_t length) = 0;
 
   // A second sequence with the same committed tokens: shares full blocks, copies the open one.
