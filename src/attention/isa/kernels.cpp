@@ -9,7 +9,6 @@ namespace {
 
 constexpr float log2_e = 1.44269504088896341f;
 constexpr float minus_infinity = -__builtin_inff();
-constexpr int block_vecs = score_stride / vec_lanes;
 
 // 2^x for x <= 127 within 2e-7, exact at integers; 0 below -126.5; NaN stays NaN.
 // 2^x = 2^n * 2^f, n the nearest integer; 2^f on [-1/2, 1/2] as a minimax polynomial with constant
@@ -80,14 +79,16 @@ inline void scores_tile(const float* q, int head_dim, const float* k, float* s) 
   for (int r = 0; r < rows; ++r) {
     for (int t = 0; t < tokens; ++t) sum[r][t] = broadcast(0.0f);
   }
-  for (int c = 0; c < head_dim; c += vec_lanes) {
+  int c = 0;
+  do {  // at least once: the sums then never leave their registers
     Vec query[rows];
     for (int r = 0; r < rows; ++r) query[r] = load(q + r * head_dim + c);
     for (int t = 0; t < tokens; ++t) {
       const Vec key = load(k + t * head_dim + c);
       for (int r = 0; r < rows; ++r) sum[r][t] = fma(query[r], key, sum[r][t]);
     }
-  }
+    c += vec_lanes;
+  } while (c < head_dim);
   for (int r = 0; r < rows; ++r) {
     for (int t = 0; t < tokens; t += score_group) {
       store_transposed_sums(s + r * score_stride + t, sum[r][t], sum[r][t + 1], sum[r][t + 2],
@@ -112,55 +113,75 @@ void scores(const float* q, int rows, int head_dim, const float* k, int tokens, 
   });
 }
 
-// Scores of one row in base-2 units, as they enter the exponential.
-inline void scale_row(float* s, float scale, float soft_cap, Vec (&y)[block_vecs]) {
+// Scores of one row in base-2 units, as they enter the exponential. Returns their maximum.
+inline float scale_row(float* s, float scale, float soft_cap) {
+  Vec top = broadcast(minus_infinity);
   if (soft_cap == 0) {
     const Vec factor = broadcast(scale * log2_e);
-    for (int i = 0; i < block_vecs; ++i) y[i] = mul(load(s + i * vec_lanes), factor);
-    return;
+    for (int i = 0; i < score_stride; i += vec_lanes) {
+      const Vec y = mul(load(s + i), factor);
+      store(s + i, y);
+      top = larger(top, y);
+    }
+  } else {
+    const Vec factor = broadcast(scale / soft_cap);
+    const Vec cap = broadcast(soft_cap * log2_e);
+    for (int i = 0; i < score_stride; i += vec_lanes) {
+      const Vec y = mul(tanh(mul(load(s + i), factor)), cap);
+      store(s + i, y);
+      top = larger(top, y);
+    }
   }
-  const Vec factor = broadcast(scale / soft_cap);
-  const Vec cap = broadcast(soft_cap * log2_e);
-  for (int i = 0; i < block_vecs; ++i) {
-    y[i] = mul(tanh(mul(load(s + i * vec_lanes), factor)), cap);
-  }
+  return lanes_max(top);
 }
 
-inline void mask_row(float* s, VisibleRange visible, Vec (&y)[block_vecs]) {
-  for (int i = 0; i < block_vecs; ++i) store(s + i * vec_lanes, y[i]);
+// Hides what the row doesn't see. Returns the maximum of the rest.
+inline float mask_row(float* s, VisibleRange visible) {
   for (int t = 0; t < visible.first; ++t) s[t] = minus_infinity;
   for (int t = visible.end; t < score_stride; ++t) s[t] = minus_infinity;
-  for (int i = 0; i < block_vecs; ++i) y[i] = load(s + i * vec_lanes);
+  Vec top = load(s);
+  for (int i = vec_lanes; i < score_stride; i += vec_lanes) top = larger(top, load(s + i));
+  return lanes_max(top);
 }
 
+inline bool is_hidden(const VisibleRange* visible, int row) {
+  return visible != nullptr && visible[row].first >= visible[row].end;
+}
+
+// Two sweeps over the rows rather than one: within a sweep no row waits for another one's maximum.
 void softmax(float* s, int rows, const VisibleRange* visible, float scale, float soft_cap,
              SoftmaxState state, float* factor) {
-  for (int r = 0; r < rows; ++r, s += score_stride) {
-    if (visible != nullptr && visible[r].first >= visible[r].end) {
-      for (int t = 0; t < score_stride; ++t) s[t] = 0;
-      factor[r] = 1;
+  for (int r = 0; r < rows; ++r) {
+    factor[r] = 1;
+    if (is_hidden(visible, r)) continue;
+    float* row = s + r * score_stride;
+    float top = scale_row(row, scale, soft_cap);
+    if (visible != nullptr && (visible[r].first > 0 || visible[r].end < score_stride)) {
+      top = mask_row(row, visible[r]);
+    }
+    const float before = state.maximum[r];
+    if (before > top || before == top) continue;
+    factor[r] = exp2_of(before - top);
+    state.maximum[r] = top;
+    state.sum[r] *= factor[r];
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* row = s + r * score_stride;
+    if (is_hidden(visible, r)) {
+      for (int t = 0; t < score_stride; ++t) row[t] = 0;
       continue;
     }
-    Vec y[block_vecs];
-    scale_row(s, scale, soft_cap, y);
-    if (visible != nullptr && (visible[r].first > 0 || visible[r].end < score_stride)) {
-      mask_row(s, visible[r], y);
+    const Vec maximum = broadcast(state.maximum[r]);
+    Vec sum[2] = {broadcast(0.0f), broadcast(0.0f)};
+    for (int i = 0; i < score_stride; i += 2 * vec_lanes) {
+      for (int half = 0; half < 2; ++half) {
+        const int t = i + half * vec_lanes;
+        const Vec p = exp2(sub(load(row + t), maximum));
+        sum[half] = add(sum[half], p);
+        store(row + t, p);
+      }
     }
-    Vec top = y[0];
-    for (int i = 1; i < block_vecs; ++i) top = larger(top, y[i]);
-    const float block_maximum = lanes_max(top);
-    const float before = state.maximum[r];
-    const float now = before > block_maximum ? before : block_maximum;
-    const Vec maximum = broadcast(now);
-    Vec sum = broadcast(0.0f);
-    for (int i = 0; i < block_vecs; ++i) {
-      const Vec p = exp2(sub(y[i], maximum));
-      sum = add(sum, p);
-      store(s + i * vec_lanes, p);
-    }
-    factor[r] = before == now ? 1.0f : exp2_of(before - now);
-    state.maximum[r] = now;
-    state.sum[r] = state.sum[r] * factor[r] + lanes_sum(sum);
+    state.sum[r] += lanes_sum(add(sum[0], sum[1]));
   }
 }
 
