@@ -106,6 +106,7 @@ class Run {
   // can be.
   double attend_seconds(int rows) {
     std::vector<double> seconds;
+    seconds.reserve(static_cast<size_t>(runs_));
     for (int i = 0; i < runs_; ++i) seconds.push_back(step(rows, true));
     std::nth_element(seconds.begin(), seconds.begin() + runs_ / 2, seconds.end());
     return seconds[runs_ / 2];
