@@ -163,11 +163,11 @@ TEST_P(AttentionBits, RolledBackTokensLeaveNoTrace) {
 // partial results: the same bits as one thread that walks through the spans.
 TEST(AttentionSplits, LongContexts) {
   const AttentionCase c = AttentionCase::uniform(1, 1, 16, 16, "int4");
-  const SequenceData data = random_sequence(c, 4170, 40);
+  const SequenceData data = random_sequence(c, 4084, 40);
   const Isa isa = available_isas().back();
   Outcome expected;
   for (const int threads : {1, 2, 3}) {
-    for (const int chunk : {1, 6, 42, 170}) {
+    for (const int chunk : {1, 6, 42, 84}) {
       AttentionRunner runner(c, isa, threads, 4000);
       runner.add(data);
       runner.step({{0, 4000}});

@@ -216,18 +216,23 @@ class AttentionRunner {
     attention_ = std::move(made).value();
   }
 
-  int add(const SequenceData& data) {
-    // Distinct tokens: nothing is shared between sequences unless a test wants it.
+  // Starts a sequence, with tokens that no other one has, or with those of sequence `same_as`.
+  int add(const SequenceData& data, int same_as = -1) {
     std::vector<int32_t> tokens(data.tokens);
+    const size_t family = same_as < 0 ? sequences_.size() : static_cast<size_t>(same_as);
     for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = static_cast<int32_t>(1000003 * sequences_.size() + i);
+      tokens[i] = static_cast<int32_t>(1000003 * family + i);
     }
     const SequenceId id = cache_->start(tokens, "").value();
-    Sequence s{&data, std::move(tokens), id, 0, {}};
+    Sequence s{&data, std::move(tokens), id, cache_->cached_tokens(id), {}};
     for (const auto& q : data.q) s.out.emplace_back(q.size(), NAN);
     sequences_.push_back(std::move(s));
     return static_cast<int>(sequences_.size()) - 1;
   }
+
+  void release(int sequence) { cache_->release(sequences_[sequence].id); }
+  [[nodiscard]] SequenceId id(int sequence) const { return sequences_[sequence].id; }
+  [[nodiscard]] int64_t done(int sequence) const { return sequences_[sequence].done; }
 
   void step(const std::vector<Part>& parts, Durability durability = Durability::final,
             bool commit = true) {
