@@ -30,6 +30,10 @@ set(kvart_isa_flags_scalar "")
 set(kvart_isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(kvart_isa_flags_avx512 -mavx2 -mfma -mf16c
   -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+# g++ 12 warns of the undefined registers in its own AVX-512 header.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND kvart_isa_flags_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
 
 # kvart_isa_library(TARGET FILES...): object libraries of FILES for each instruction set, linked
 # into TARGET.

@@ -6,12 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(KVART_ISA_avx512) && !defined(__clang__)
-// GCC 12's own AVX-512 header passes "undefined" registers that this warning then complains about.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
 #if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
 #include <immintrin.h>
 #else

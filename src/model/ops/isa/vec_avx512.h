@@ -1,10 +1,6 @@
 // The vectors of the model's kernels with AVX-512 and VNNI: one 512-bit register each.
 #pragma once
 
-// GCC 12 warns of the undefined registers in its own header.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <immintrin.h>
 
 #include <cstdint>
