@@ -159,9 +159,6 @@ class Run {
 
 void run_shape(const Shape& shape, ThreadPool& pool, Isa isa, int runs, double clock) {
   std::vector<std::string_view> names;
-  for (const FormatInfo* format : formats()) {
-    if (format->full_precision) names.push_back(format->name);
-  }
   for (const Preset& preset : presets()) names.push_back(preset.name);
   for (const std::string_view name : names) {
     Run run(shape, or_exit(parse_policy(name)).policy, isa, pool, runs);
