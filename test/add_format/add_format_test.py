@@ -25,12 +25,16 @@ struct int4_c16 : PerChannel<4, 16> {
 """
 
 
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def main():
     source, work, compiler = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     shutil.rmtree(work, ignore_errors=True)
     tree = work / "tree"
     tree.mkdir(parents=True)
-    for folder in ("cmake", "include", "src", "test"):
+    for folder in ("cmake", "include", "src", "test", "tools"):
         shutil.copytree(source / folder, tree / folder)
     shutil.copy(source / "CMakeLists.txt", tree)
     (tree / "src/format/int4_c16.h").write_text(HEADER, encoding="utf-8")
@@ -40,7 +44,6 @@ def main():
         encoding="utf-8",
     )
     build = work / "build"
-    run = lambda *command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     run(
         "cmake",
         "-S",
