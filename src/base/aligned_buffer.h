@@ -17,12 +17,19 @@ class AlignedBuffer {
   static constexpr size_t alignment = 128;
 
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t count) : count_(count) {
-    if (count == 0) return;
-    KVART_CHECK(count <= (SIZE_MAX - alignment) / sizeof(T), "count %zu", count);
+  explicit AlignedBuffer(size_t count) {
+    KVART_CHECK(allocate(count), "no memory for %zu elements of %zu bytes", count, sizeof(T));
+  }
+  // For sizes that the outside world decides. False: there is no memory, the buffer stays empty.
+  [[nodiscard]] bool allocate(size_t count) {
+    std::free(std::exchange(data_, nullptr));
+    count_ = 0;
+    if (count == 0) return true;
+    if (count > (SIZE_MAX - alignment) / sizeof(T)) return false;
     const size_t bytes = (count * sizeof(T) + alignment - 1) / alignment * alignment;
     data_ = static_cast<T*>(std::aligned_alloc(alignment, bytes));
-    KVART_CHECK(data_ != nullptr, "%zu bytes", bytes);
+    if (data_ != nullptr) count_ = count;
+    return data_ != nullptr;
   }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}

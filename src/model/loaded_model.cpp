@@ -13,8 +13,7 @@ namespace kvart {
 
 namespace {
 
-constexpr size_t fingerprint_sample_bytes = 4096;  // of the start and the end of each tensor
-
+// Of every byte that a token's K and V can depend on.
 uint64_t fingerprint_of(const GgufFile& file) {
   XXH3_state_t* state = XXH3_createState();
   XXH3_64bits_reset(state);
@@ -25,9 +24,7 @@ uint64_t fingerprint_of(const GgufFile& file) {
   for (const GgufTensor& tensor : file.tensors()) {
     XXH3_64bits_update(state, tensor.name.data(), tensor.name.size());
     XXH3_64bits_update(state, tensor.dims.data(), sizeof(tensor.dims));
-    const size_t sample = std::min(fingerprint_sample_bytes, tensor.data.size());
-    XXH3_64bits_update(state, tensor.data.data(), sample);
-    XXH3_64bits_update(state, tensor.data.data() + tensor.data.size() - sample, sample);
+    XXH3_64bits_update(state, tensor.data.data(), tensor.data.size());
   }
   const uint64_t hash = XXH3_64bits_digest(state);
   XXH3_freeState(state);
@@ -189,6 +186,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads)
   auto weights = read_weights(*file, *config, &pool);
   if (!weights) return weights.error();
   const uint64_t fingerprint = fingerprint_of(*file);
+  KVART_RETURN_IF_ERROR(file->check_unchanged());
   return std::unique_ptr<Model>(std::make_unique<LoadedModel>(
       std::move(config).value(), std::move(weights).value(), std::move(tokenizer).value(),
       std::move(chat).value(), fingerprint, *isa));

@@ -1,6 +1,8 @@
 // Reads tensors by name, checks their shapes, and keeps count of what was read.
 #include "model/weights.h"
 
+#include <unistd.h>
+
 #include <set>
 
 #include "model/file/weight_blocks.h"
@@ -99,6 +101,19 @@ Status read_layer(TensorReader& reader, const ModelConfig& config, int index, La
   return reader.matrix(prefix + "ffn_down.weight", hidden, config.ffn, &layer->down);
 }
 
+// Refuses what can't work before minutes are spent on it.
+Status check_memory(const GgufFile& file) {
+  const auto memory =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  uint64_t weights = 0;
+  for (const GgufTensor& tensor : file.tensors()) weights += tensor.size_bytes;
+  if (weights <= memory) return {};
+  return Error{ErrorCode::out_of_memory,
+               file.name() + ": the weights take " + std::to_string(weights) +
+                   " bytes and this machine has " + std::to_string(memory) +
+                   " bytes of memory; use a smaller model"};
+}
+
 }  // namespace
 
 uint64_t Weights::bytes() const {
@@ -115,6 +130,7 @@ uint64_t Weights::bytes() const {
 }
 
 Result<Weights> read_weights(const GgufFile& file, const ModelConfig& config, ThreadPool* pool) {
+  KVART_RETURN_IF_ERROR(check_memory(file));
   TensorReader reader(file, pool);
   Weights weights;
   KVART_RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// Reading a file into memory: see file_bytes.h.
+// Reading a file's start into memory: see file_bytes.h.
 #include "model/file/file_bytes.h"
 
 #include <fcntl.h>
@@ -25,13 +25,6 @@ Error system_error(ErrorCode code, const std::string& path, const char* what, in
   return {code, fmt::format("{}: {}: {}", printable(path, 512), what, std::strerror(error))};
 }
 
-size_t physical_memory_bytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page_bytes <= 0) return SIZE_MAX;  // unknown: leave it to mmap
-  return static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
-}
-
 }  // namespace
 
 FileBytes::~FileBytes() {
@@ -52,7 +45,7 @@ FileBytes& FileBytes::operator=(FileBytes&& other) noexcept {
   return *this;
 }
 
-Result<FileBytes> FileBytes::open(const std::string& path, Extent extent) {
+Result<FileBytes> FileBytes::open(const std::string& path) {
   FileBytes file;
   file.path_ = path;
   // Non-blocking, so that opening a pipe that no one writes to returns and can be refused.
@@ -72,24 +65,15 @@ Result<FileBytes> FileBytes::open(const std::string& path, Extent extent) {
   }
   if (status.st_size == 0) return file;
   const auto size = static_cast<size_t>(status.st_size);
-  const size_t memory = physical_memory_bytes();
-  if (extent == Extent::whole && size > memory) {
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("{}: the file has {} bytes and this machine {} bytes of memory; use a "
-                             "smaller model",
-                             printable(path, 512), size, memory)};
-  }
-  // For the whole file the system is asked to account for the memory, so that it can refuse now.
-  const int reserve = extent == Extent::start ? MAP_NORESERVE : 0;
-  void* data =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | reserve, -1, 0);
+  // Addresses for the whole file; memory is taken only as it is read.
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return Error{ErrorCode::out_of_memory,
-                 fmt::format("{}: no memory for the file's {} bytes ({}); free some or use a "
-                             "smaller model",
+                 fmt::format("{}: no addresses for the file's {} bytes ({}); raise the limit on "
+                             "memory or use a smaller model",
                              printable(path, 512), size, std::strerror(errno))};
   }
-  if (extent == Extent::whole) madvise(data, size, MADV_HUGEPAGE);  // a hint: its failure is fine
   file.data_ = static_cast<uint8_t*>(data);
   file.size_ = size;
   return file;
@@ -115,13 +99,8 @@ Status FileBytes::load(size_t end_bytes) {
   return {};
 }
 
-Status FileBytes::load_all() {
-  KVART_RETURN_IF_ERROR(load(size_));
-  if (data_ != nullptr && mprotect(data_, size_, PROT_READ) != 0) {
-    return system_error(ErrorCode::io, path_, "can't protect the file's memory", errno);
-  }
-  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
-  return {};
+Result<MappedFile> FileBytes::map() const {
+  return MappedFile::map(descriptor_, size_, path_);
 }
 
 }  // namespace kvart

@@ -1,9 +1,7 @@
-// The bytes of a file, read into memory of our own.
+// The first bytes of a file, read into memory of our own: a model file's metadata.
 //
-// They are read, not mapped. What was checked is then what is used: a file that is cut, overwritten
-// or on a disk that fails can't change weights behind a check or end the process with SIGBUS, it
-// ends in an error of load(). Weights in anonymous memory also get huge pages, which a mapped file
-// doesn't.
+// They are read, not mapped: what was checked is then what is used, whoever writes to the file
+// meanwhile. What only a sum depends on (weights) is mapped: see mapped_file.h.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +10,7 @@
 #include <string>
 
 #include "kvart/result.h"
+#include "model/file/mapped_file.h"
 
 namespace kvart {
 
@@ -24,21 +23,17 @@ class FileBytes {
   FileBytes(const FileBytes&) = delete;
   FileBytes& operator=(const FileBytes&) = delete;
 
-  // What the memory is set aside for: the whole file, or a part at its start with the rest never
-  // loaded.
-  enum class Extent { whole, start };
-
-  // Opens a regular file and sets its memory aside; reads nothing yet. Error: the file isn't there,
-  // isn't a regular file, can't be read, or doesn't fit in memory.
-  static Result<FileBytes> open(const std::string& path, Extent extent);
+  // Opens a regular file and sets addresses aside for it; reads nothing yet. Error: the file isn't
+  // there, isn't a regular file, or can't be read.
+  static Result<FileBytes> open(const std::string& path);
 
   // Makes sure that the first `end_bytes` bytes (at most size()) are loaded. Loads some more at a
   // time, so that many small steps cost little. Error: the file got shorter since it was opened, or
   // the system can't read it.
   Status load(size_t end_bytes);
 
-  // Loads the rest, makes the memory read-only and closes the file.
-  Status load_all();
+  // The same file, mapped. Error: its size is another by now, or the system can't map it.
+  [[nodiscard]] Result<MappedFile> map() const;
 
   // As large as the file was when it was opened. At a fixed address for the object's life, moves
   // included; reading beyond loaded_bytes() gives zeros.

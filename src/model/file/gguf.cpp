@@ -90,16 +90,21 @@ std::string gguf_type_name(const GgufEntry& entry) {
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path, GgufExtent extent) {
-  const bool whole = extent == GgufExtent::whole;
-  auto file = FileBytes::open(path, whole ? FileBytes::Extent::whole : FileBytes::Extent::start);
+  auto file = FileBytes::open(path);
   if (!file.ok()) return file.error();
   GgufFile gguf;
   gguf.name_ = printable(path, 512);
   gguf.file_ = std::move(*file);
   auto contents = parse_gguf(gguf.file_.bytes(), &gguf.file_, extent, gguf.name_);
   if (!contents.ok()) return contents.error();
-  if (whole) KVART_RETURN_IF_ERROR(gguf.file_.load_all());
   gguf.contents_ = std::move(*contents);
+  if (extent != GgufExtent::whole) return gguf;
+  auto data = gguf.file_.map();
+  if (!data.ok()) return data.error();
+  gguf.data_ = std::move(*data);
+  for (GgufTensor& tensor : gguf.contents_.tensors) {
+    tensor.data = gguf.data_.bytes().subspan(tensor.file_offset, tensor.size_bytes);
+  }
   return gguf;
 }
 

@@ -10,13 +10,14 @@
 
 #include "kvart/result.h"
 #include "model/file/file_bytes.h"
+#include "model/file/mapped_file.h"
 #include "model/file/weight_type.h"
 
 namespace kvart {
 
 // How much of the file is there and read.
 enum class GgufExtent {
-  whole,     // metadata and tensor data
+  whole,     // metadata, read; tensor data, mapped
   metadata,  // metadata; tensors are checked against the file's size, their data is not read
   header,    // metadata of a file that may end after it (a download that was stopped)
 };
@@ -107,6 +108,10 @@ class GgufFile {
   // Null if there is none of this name.
   [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
 
+  // To be asked after tensors were read: whether they were the file's. Error: the file got shorter
+  // or was written to meanwhile.
+  [[nodiscard]] Status check_unchanged() const { return data_.check(); }
+
  private:
   GgufFile() = default;
   [[nodiscard]] const GgufEntry* find(std::string_view key) const;
@@ -119,6 +124,7 @@ class GgufFile {
 
   std::string name_;
   FileBytes file_;
+  MappedFile data_;
   GgufContents contents_;
 };
 

@@ -409,7 +409,7 @@ Status Parser::place_tensors() {
           damaged);
     }
     tensor.file_offset += data_start;
-    if (extent_ == GgufExtent::whole) {
+    if (extent_ == GgufExtent::whole && file_ == nullptr) {
       tensor.data = bytes_.subspan(tensor.file_offset, tensor.size_bytes);
     }
   }

@@ -203,7 +203,11 @@ Result<PackedMatrix> PackedMatrix::pack(WeightType type, int64_t rows, int64_t c
   matrix.columns_ = columns;
   matrix.tile_bytes_ = visit_layout(type, TileBytes{columns});
   const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
-  matrix.tiles_ = AlignedBuffer<uint8_t>(static_cast<size_t>(tiles * matrix.tile_bytes_));
+  const auto bytes = static_cast<size_t>(tiles * matrix.tile_bytes_);
+  if (!matrix.tiles_.allocate(bytes)) {
+    return Error{ErrorCode::out_of_memory,
+                 "no memory for its " + std::to_string(bytes) + " bytes; use a smaller model"};
+  }
   ask_for_huge_pages(matrix.tiles_.data(), matrix.tiles_.size());
 
   const auto row_bytes = static_cast<int64_t>(weight_bytes(type, static_cast<size_t>(columns)));

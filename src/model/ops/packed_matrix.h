@@ -16,7 +16,8 @@ class PackedMatrix {
  public:
   // Rearranges `rows` rows of `columns` weights, stored as in a file: row after row of the type's
   // blocks. `data` is only read. `pool` may be null. Errors: sizes that aren't positive, columns
-  // that aren't a multiple of the type's block, another number of bytes than the sizes say.
+  // that aren't a multiple of the type's block, another number of bytes than the sizes say, no
+  // memory.
   static Result<PackedMatrix> pack(WeightType type, int64_t rows, int64_t columns,
                                    std::span<const uint8_t> data, ThreadPool* pool);
 

@@ -31,43 +31,42 @@ bool right(const FileBytes& file, size_t count) {
 
 TEST(FileBytes, LoadsAsFarAsIsAskedAndThenTheRest) {
   const size_t size = (5 << 20) + 3;
-  for (const auto extent : {FileBytes::Extent::whole, FileBytes::Extent::start}) {
-    auto file = FileBytes::open(write_file("bytes", size), extent);
-    ASSERT_TRUE(file.ok()) << file.error().message;
-    EXPECT_EQ(file->size(), size);
-    EXPECT_EQ(file->loaded_bytes(), 0u);
-    ASSERT_TRUE(file->load(10).ok());
-    EXPECT_GE(file->loaded_bytes(), 10u);
-    EXPECT_LT(file->loaded_bytes(), size);
-    ASSERT_TRUE(file->load(3 << 20).ok());
-    EXPECT_GE(file->loaded_bytes(), size_t{3} << 20);
-    ASSERT_TRUE(file->load_all().ok());
-    EXPECT_EQ(file->loaded_bytes(), size);
-    EXPECT_TRUE(right(*file, size));
-    ASSERT_TRUE(file->load(size).ok());  // nothing left to do, the file is closed by now
-  }
+  auto file = FileBytes::open(write_file("bytes", size));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->size(), size);
+  EXPECT_EQ(file->loaded_bytes(), 0u);
+  ASSERT_TRUE(file->load(10).ok());
+  EXPECT_GE(file->loaded_bytes(), 10u);
+  EXPECT_LT(file->loaded_bytes(), size);
+  ASSERT_TRUE(file->load(3 << 20).ok());
+  EXPECT_GE(file->loaded_bytes(), size_t{3} << 20);
+  ASSERT_TRUE(file->load(size).ok());
+  EXPECT_EQ(file->loaded_bytes(), size);
+  EXPECT_TRUE(right(*file, size));
+  ASSERT_TRUE(file->load(size).ok());  // nothing left to do
 }
 
 TEST(FileBytes, AFileThatGetsShorterIsAnErrorAndNotASignal) {
   const std::string path = write_file("shrinks", 4 << 20);
-  auto file = FileBytes::open(path, FileBytes::Extent::whole);
+  auto file = FileBytes::open(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
   ASSERT_TRUE(file->load(100).ok());
   std::filesystem::resize_file(path, 2 << 20);
-  const Status status = file->load_all();
+  const Status status = file->load(4 << 20);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::io);
   EXPECT_THAT(status.error().message,
               testing::HasSubstr("had 4194304 bytes when it was opened and ends at byte 2097152"));
   EXPECT_TRUE(right(*file, 2 << 20));
   EXPECT_EQ(file->bytes()[(4 << 20) - 1], 0);  // readable, and not the file's
+  EXPECT_FALSE(file->map().ok());
 }
 
 TEST(FileBytes, WhatIsLoadedStaysWhenTheFileIsCutOrOverwritten) {
   const std::string path = write_file("overwritten", 3 << 20);
-  auto file = FileBytes::open(path, FileBytes::Extent::whole);
+  auto file = FileBytes::open(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
-  ASSERT_TRUE(file->load_all().ok());
+  ASSERT_TRUE(file->load(3 << 20).ok());
   std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).write("XXXXXXXX", 8);
   std::filesystem::resize_file(path, 0);
   EXPECT_TRUE(right(*file, 3 << 20));
@@ -77,17 +76,20 @@ TEST(FileBytes, APipeIsRefusedWithoutWaiting) {
   const std::string path = testing::TempDir() + "pipe";
   std::remove(path.c_str());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  const auto file = FileBytes::open(path, FileBytes::Extent::whole);
+  const auto file = FileBytes::open(path);
   ASSERT_FALSE(file.ok());
   EXPECT_THAT(file.error().message, testing::HasSubstr("not a regular file"));
   std::remove(path.c_str());
 }
 
 TEST(FileBytes, AnEmptyFileHasNoBytes) {
-  auto file = FileBytes::open(write_file("empty", 0), FileBytes::Extent::whole);
+  auto file = FileBytes::open(write_file("empty", 0));
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(file->size(), 0u);
-  EXPECT_TRUE(file->load_all().ok());
+  EXPECT_TRUE(file->load(0).ok());
+  const auto mapped = file->map();
+  ASSERT_TRUE(mapped.ok()) << mapped.error().message;
+  EXPECT_TRUE(mapped->bytes().empty());
 }
 
 size_t open_descriptors() {
@@ -99,13 +101,14 @@ TEST(FileBytes, NoDescriptorStaysOpen) {
   const std::string path = write_file("descriptors", 1000);
   const size_t before = open_descriptors();
   for (int i = 0; i < 100; ++i) {
-    auto file = FileBytes::open(path, FileBytes::Extent::whole);
+    auto file = FileBytes::open(path);
     ASSERT_TRUE(file.ok());
     FileBytes moved = std::move(*file);
     if (i % 2 == 0) {
-      ASSERT_TRUE(moved.load_all().ok());
+      ASSERT_TRUE(moved.load(1000).ok());
+      ASSERT_TRUE(moved.map().ok());
     }
-    EXPECT_FALSE(FileBytes::open(testing::TempDir(), FileBytes::Extent::start).ok());
+    EXPECT_FALSE(FileBytes::open(testing::TempDir()).ok());
   }
   EXPECT_EQ(open_descriptors(), before);
 }
