@@ -16,7 +16,7 @@ target_compile_features(kvart_package INTERFACE cxx_std_20)
 target_include_directories(kvart_package INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(kvart_package INTERFACE
-  Threads::Threads fmt::fmt PkgConfig::pcre2 PkgConfig::xxhash)
+  Threads::Threads fmt::fmt PkgConfig::pcre2 PkgConfig::utf8proc PkgConfig::xxhash)
 add_library(kvart::kvart ALIAS kvart_package)
 
 set(kvart_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/kvart)

@@ -1,7 +1,7 @@
-// Byte-level BPE tokenizer: text to token ids and back, and a decoder for tokens that arrive one by
-// one.
+// Tokenizer: text to token ids and back, and a decoder for tokens that arrive one by one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kvart/result.h"
+#include "model/text/tokenizer_pipeline.h"
 
 namespace kvart {
 
@@ -25,14 +26,21 @@ enum class TokenType : int32_t {
   byte = 6,
 };
 
-// What a vocabulary file says; tokenizer.json or GGUF metadata, read by the caller.
+// What a vocabulary file says; read by tokenizer_data_from_gguf or tokenizer_data_from_json.
 struct TokenizerData {
-  std::string model, pre;  // tokenizer.ggml.model and .pre
+  std::string source;      // for messages; may be empty
+  std::string model, pre;  // tokenizer.ggml.model and .pre: they name a pipeline
   std::vector<std::string> tokens;
   std::vector<int32_t> token_types;  // one for each token, or empty: all normal
+  std::vector<float> scores;         // one for each token, or empty
   std::vector<std::string> merges;   // "left right", the first to merge first
+  char merge_separator = ' ';        // what stands between left and right
   std::optional<int32_t> bos, eos, eot, unk, pad;
+  std::vector<int32_t> ends;  // more tokens at which an answer ends
   bool add_bos = false, add_eos = false, add_space_prefix = false;
+  bool remove_extra_whitespaces = false, whitespace_as_suffix = false;
+  std::string charsmap;                       // tokenizer.ggml.precompiled_charsmap
+  std::optional<TokenizerPipeline> pipeline;  // instead of the named one
 };
 
 enum class SpecialTokens {
@@ -42,12 +50,17 @@ enum class SpecialTokens {
 
 enum class ControlTokens { skip, show };
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0, end = 0;
+};
+
 // Immutable; any number of threads may use one at the same time.
 class Tokenizer {
  public:
   // Refused: an unknown model or pre-tokenizer, lists whose lengths disagree, ids outside the
-  // vocabulary, a token twice, a merge that isn't of two known tokens to a third. A message names
-  // key, value and place.
+  // vocabulary, a token twice, a merge that isn't of two known tokens to a third, a score that
+  // isn't finite, a damaged charsmap. A message names key, value and place.
   static Result<Tokenizer> create(const TokenizerData& data);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -55,8 +68,13 @@ class Tokenizer {
   ~Tokenizer();
 
   // Adds neither BOS nor EOS. Each invalid byte of `text` counts as U+FFFD; a byte that the
-  // vocabulary has no token for gives none.
+  // vocabulary has no token for gives the unknown token, or none.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpecialTokens special) const;
+
+  // Special tokens are parsed, but not where their names touch one of the ranges `plain`
+  // (ascending, disjoint): for a rendered template with a user's text in it.
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
+                                            std::span<const TextRange> plain) const;
 
   // Valid UTF-8: U+FFFD for each invalid part. Ids outside the vocabulary decode to nothing.
   [[nodiscard]] std::string decode(std::span<const int32_t> tokens,
@@ -68,6 +86,8 @@ class Tokenizer {
   [[nodiscard]] TokenType type(int32_t token) const;   // undefined outside the vocabulary
   [[nodiscard]] bool is_control(int32_t token) const;  // control or unknown
   [[nodiscard]] bool is_end_of_generation(int32_t token) const;
+  // Text begins with a space that its writer didn't write; decode leaves it out.
+  [[nodiscard]] bool strips_first_space() const;
 
   [[nodiscard]] int32_t vocab_size() const;
   [[nodiscard]] std::optional<int32_t> bos() const;
@@ -105,6 +125,7 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   ControlTokens control_;
+  bool at_start_ = true;
   std::string pending_;
 };
 

@@ -1,18 +1,20 @@
-// Byte pair merging of one piece of text: from bytes to the token ids of a vocabulary.
+// Byte pair merging of one piece of text: by a list of merges, or by the tokens' scores.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "model/text/tokenizer_encoder.h"
 
 namespace kvart::text {
 
-inline constexpr int32_t no_token = -1;
-
 struct Merge {
-  int32_t rank = -1;  // lower ranks merge first
+  int32_t rank = -1;  // lower ranks merge first; -1: none
   int32_t token = no_token;
 };
 
@@ -41,22 +43,58 @@ class MergeTable {
   int hash_shift_ = 63;
 };
 
-class BytePairMerger {
+// Merges by a list, from symbols that are bytes or characters.
+class BytePairMerger : public PieceEncoder {
  public:
-  // byte_tokens: the token of each byte, or no_token where the vocabulary has none.
+  // Of bytes. byte_tokens: the token of each byte, or no_token where the vocabulary has none. Such
+  // bytes give none; their neighbours don't merge with each other.
   BytePairMerger(std::array<int32_t, 256> byte_tokens, MergeTable merges)
       : byte_tokens_(byte_tokens), merges_(std::move(merges)) {}
 
-  // Appends the tokens of `piece`: always the lowest rank first, the leftmost of equal ranks. Bytes
-  // without a token merge with nothing and give none. O(n log n).
-  void encode(std::string_view piece, std::vector<int32_t>& out) const;
+  struct Vocabulary {
+    TokenIds ids;  // looked up for characters and whole pieces
+    Fallback fallback;
+    bool of_bytes = false;  // symbols are bytes, else characters
+    bool joins_over_dropped = false;
+    bool whole_pieces = false, whole_newlines = false;  // such pieces are looked up as they are
+  };
+  BytePairMerger(std::array<int32_t, 256> byte_tokens, MergeTable merges, Vocabulary vocabulary)
+      : byte_tokens_(byte_tokens), merges_(std::move(merges)), vocabulary_(std::move(vocabulary)) {}
+
+  // Always the lowest rank first, the leftmost of equal ranks. O(n log n).
+  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
 
  private:
-  void merge_short(std::string_view piece, std::vector<int32_t>& out) const;
-  void merge_long(std::string_view piece, std::vector<int32_t>& out) const;
+  void append_symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
+  bool may_be_whole(std::string_view piece) const;
+  void merge(std::span<const int32_t> symbols, std::vector<int32_t>& out) const;
+  void merge_short(std::span<const int32_t> symbols, std::vector<int32_t>& out) const;
+  void merge_long(std::span<const int32_t> symbols, std::vector<int32_t>& out) const;
 
   std::array<int32_t, 256> byte_tokens_;
   MergeTable merges_;
+  Vocabulary vocabulary_{.ids = {}, .fallback = {}, .of_bytes = true};
+};
+
+// SentencePiece's pairs: two neighbours merge if the text of both is a token.
+class ScoredPairMerger : public PieceEncoder {
+ public:
+  // ids: of the tokens that may come from text. scores: finite, one for each token of the
+  // vocabulary.
+  ScoredPairMerger(TokenIds ids, std::span<const float> scores, Fallback fallback);
+
+  // Always the best score first, the leftmost of equal scores. O(n log n).
+  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+
+ private:
+  class Rule;
+
+  void encode_part(std::string_view piece, std::vector<int32_t>& out) const;
+
+  TokenIds ids_;
+  std::vector<int32_t> ranks_;  // of each token: how many different scores are better
+  size_t longest_bytes_ = 0;
+  Fallback fallback_;
 };
 
 }  // namespace kvart::text

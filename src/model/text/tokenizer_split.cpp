@@ -1,189 +1,174 @@
-// The table of pre-tokenizers and their matching through PCRE2.
-#define PCRE2_CODE_UNIT_WIDTH 8
+// The steps of a pre-tokenizer: splitting with each behaviour, and rewriting pieces.
 #include "model/text/tokenizer_split.h"
 
 #include <fmt/format.h>
-#include <pcre2.h>
 
 #include <algorithm>
-#include <array>
-#include <span>
+#include <utility>
 
-#include "base/check.h"
-#include "model/file/printable.h"
 #include "model/text/tokenizer_utf8.h"
 
 namespace kvart::text {
 namespace {
 
-struct Row {
-  std::string_view name;  // value of tokenizer.ggml.pre
-  std::array<const char*, 4> patterns;
-  bool whole_pieces_first;
+struct Part {
+  Span span;
+  bool match = false;
 };
 
-constexpr const char* one_digit = "\\p{N}";
-constexpr const char* gpt2_words =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// Contractions in either case are spelled out: case folding would also take U+017F for an s.
-// (Hugging Face's tokenizers library does fold, so the two differ on "'ſa".)
-constexpr const char* qwen2_words =
-    "'(?:[sStTmMdD]|[rRvV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-constexpr const char* llama3_words =
-    "'(?:[sStTmMdD]|[rRvV][eE]|[lL][lL])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-constexpr Row rows[] = {
-    {"gpt-2", {gpt2_words}, false},
-    {"llama-bpe", {llama3_words}, true},
-    {"qwen2", {qwen2_words}, false},
-    {"smollm", {one_digit, gpt2_words}, false},
-};
-
-// Characters whose class depends on the Unicode version that PCRE2 was built with, or that PCRE2
-// counts as white space for Perl's sake. Patterns see a stand-in of the same length and of the
-// class that Unicode 15.1 gives the character, so that token ids don't depend on the machine.
-// Surrogates, which PCRE2 must not see, are here too.
-struct StandIn {
-  char32_t first, last, shown;
-};
-constexpr char32_t letter_4 = 0x10000, number_4 = 0x1D7D8, other_3 = 0xFFFD;
-constexpr StandIn stand_ins[] = {
-    {0x180E, 0x180E, other_3},    {0xD800, 0xDFFF, other_3},    {0x1123F, 0x11240, letter_4},
-    {0x11F02, 0x11F02, letter_4}, {0x11F04, 0x11F10, letter_4}, {0x11F12, 0x11F33, letter_4},
-    {0x11F50, 0x11F59, number_4}, {0x1342F, 0x1342F, letter_4}, {0x13441, 0x13446, letter_4},
-    {0x1B132, 0x1B132, letter_4}, {0x1B155, 0x1B155, letter_4}, {0x1D2C0, 0x1D2D3, number_4},
-    {0x1DF25, 0x1DF2A, letter_4}, {0x1E030, 0x1E06D, letter_4}, {0x1E4D0, 0x1E4EB, letter_4},
-    {0x1E4F0, 0x1E4F9, number_4}, {0x2B739, 0x2B739, letter_4}, {0x2EBF0, 0x2EE5D, letter_4},
-    {0x31350, 0x323AF, letter_4},
-};
-
-char32_t shown_as(char32_t value) {
-  if (value < stand_ins[0].first) return value;
-  for (const StandIn& row : stand_ins) {
-    if (value <= row.last) return value >= row.first ? row.shown : value;
+// The matches in `segment` and what lies between them.
+void parts_of(const Pattern& pattern, std::string_view subject, Span segment, bool invert,
+              std::vector<Span>& matches, std::vector<Part>& parts) {
+  matches.clear();
+  parts.clear();
+  pattern.find_all(subject, segment, matches);
+  size_t begin = segment.begin;
+  for (const Span& match : matches) {
+    if (match.begin > begin) parts.push_back({{begin, match.begin}, invert});
+    parts.push_back({match, !invert});
+    begin = match.end;
   }
-  return value;
+  if (begin < segment.end) parts.push_back({{begin, segment.end}, invert});
 }
 
-std::string subject_of(std::string_view text) {
-  std::string subject;
-  subject.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const CodePoint point = decode_loosely(text, i);
-    append_utf8(shown_as(point.value), subject);
-    i += point.length_bytes;
+// Each part joined to the one before it where `joins` (of the part before and this one) says so.
+template <class Joins>
+void append_joined(const std::vector<Part>& parts, Joins joins, std::vector<Span>& out) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0 && joins(parts[i - 1], parts[i])) {
+      out.back().end = parts[i].span.end;
+    } else {
+      out.push_back(parts[i].span);
+    }
   }
-  KVART_CHECK(subject.size() == text.size(), "%zu %zu", subject.size(), text.size());
-  return subject;
 }
 
-struct FreeMatch {
-  void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
-  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-};
-
-struct Matcher {
-  std::unique_ptr<pcre2_match_data, FreeMatch> match{pcre2_match_data_create(1, nullptr)};
-  std::unique_ptr<pcre2_match_context, FreeMatch> context{pcre2_match_context_create(nullptr)};
-
-  explicit Matcher(size_t text_bytes) {
-    KVART_CHECK(match && context, "out of memory for a PCRE2 match");
-    // Every pattern here needs a few steps per character of the run that it is in; heap in KiB.
-    constexpr size_t steps_max = 1u << 31;
-    const size_t steps = std::min(steps_max, 1'000'000 + 16 * text_bytes);
-    pcre2_set_match_limit(context.get(), static_cast<uint32_t>(steps));
-    pcre2_set_heap_limit(context.get(), 64 * 1024);
+void append_pieces(const std::vector<Part>& parts, SplitBehaviour behaviour,
+                   std::vector<Span>& out) {
+  switch (behaviour) {
+    case SplitBehaviour::isolated:
+      append_joined(
+          parts, [](const Part&, const Part&) { return false; }, out);
+      return;
+    case SplitBehaviour::contiguous:
+      append_joined(
+          parts, [](const Part& a, const Part& b) { return a.match == b.match; }, out);
+      return;
+    case SplitBehaviour::merged_with_previous:
+      append_joined(
+          parts, [](const Part& a, const Part& b) { return b.match && !a.match; }, out);
+      return;
+    case SplitBehaviour::merged_with_next:
+      append_joined(
+          parts, [](const Part& a, const Part& b) { return a.match && !b.match; }, out);
+      return;
+    case SplitBehaviour::removed:
+      for (const Part& part : parts) {
+        if (!part.match) out.push_back(part.span);
+      }
+      return;
   }
-
-  // First match in `segment` from `offset`: true with its bounds. The validity check would make
-  // splitting quadratic.
-  bool find(const pcre2_code* pattern, std::string_view segment, size_t offset, size_t& begin,
-            size_t& end) {
-    const int found =
-        pcre2_match(pattern, reinterpret_cast<PCRE2_SPTR>(segment.data()), segment.size(), offset,
-                    PCRE2_NO_UTF_CHECK, match.get(), context.get());
-    if (found < 0) return false;
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
-    begin = bounds[0];
-    end = bounds[1];
-    return end > begin;
-  }
-};
-
-// Cuts one segment: each match is a piece, and so is what lies between two matches.
-void cut_segment(const pcre2_code* pattern, std::string_view segment, size_t base, Matcher& matcher,
-                 std::vector<size_t>& ends) {
-  size_t offset = 0, begin = 0, end = 0;
-  while (offset < segment.size() && matcher.find(pattern, segment, offset, begin, end)) {
-    if (begin > offset) ends.push_back(base + begin);
-    ends.push_back(base + end);
-    offset = end;
-  }
-  if (offset < segment.size()) ends.push_back(base + segment.size());
 }
 
-std::string known_names() {
-  std::string names;
-  for (const Row& row : rows) {
-    if (!names.empty()) names += ", ";
-    names += row.name;
+void apply_split(const PreTokenizerStep& step, const Pattern& pattern,
+                 PreTokenizer::Pieces& pieces) {
+  const std::string shown = pattern.is_regex() ? regex_subject(pieces.text) : std::string();
+  const std::string_view subject = pattern.is_regex() ? shown : pieces.text;
+  std::vector<Span> finer, matches;
+  std::vector<Part> parts;
+  finer.reserve(std::max(pieces.spans.size(), pieces.text.size() / 4));
+  for (const Span& segment : pieces.spans) {
+    const size_t before = finer.size();
+    parts_of(pattern, subject, segment, step.invert, matches, parts);
+    append_pieces(parts, step.behaviour, finer);
+    const auto is_empty = [](const Span& span) { return span.begin == span.end; };
+    finer.erase(
+        std::remove_if(finer.begin() + static_cast<std::ptrdiff_t>(before), finer.end(), is_empty),
+        finer.end());
   }
-  return names;
+  pieces.spans = std::move(finer);
+}
+
+// Rewrites each piece: append(piece, out) writes what it becomes.
+template <class Append>
+void rewrite(PreTokenizer::Pieces& pieces, Append append) {
+  std::string text;
+  text.reserve(pieces.text.size());
+  for (Span& span : pieces.spans) {
+    const size_t begin = text.size();
+    append(std::string_view(pieces.text).substr(span.begin, span.end - span.begin), text);
+    span = {begin, text.size()};
+  }
+  pieces.text = std::move(text);
+}
+
+void apply_replace(const PreTokenizerStep& step, PreTokenizer::Pieces& pieces) {
+  rewrite(pieces, [&](std::string_view piece, std::string& out) {
+    append_replaced(piece, step.pattern.text, step.content, out);
+  });
+}
+
+void apply_prefix(const PreTokenizerStep& step, bool at_start, PreTokenizer::Pieces& pieces) {
+  if (step.at_start_only && !at_start) return;
+  bool first = true;
+  rewrite(pieces, [&](std::string_view piece, std::string& out) {
+    const bool wanted = first || !step.at_start_only;
+    first = false;
+    if (wanted && piece.substr(0, step.content.size()) != step.content) out += step.content;
+    out += piece;
+  });
+}
+
+void apply_byte_symbols(PreTokenizer::Pieces& pieces) {
+  rewrite(pieces, [](std::string_view piece, std::string& out) {
+    for (const char c : piece) append_utf8(byte_symbols[static_cast<uint8_t>(c)], out);
+  });
 }
 
 }  // namespace
 
-void PreTokenizer::FreePattern::operator()(pcre2_real_code_8* pattern) const {
-  pcre2_code_free(pattern);
-}
-
-Result<PreTokenizer> PreTokenizer::create(std::string_view name) {
-  const Row* row = std::find_if(std::begin(rows), std::end(rows),
-                                [&](const Row& candidate) { return candidate.name == name; });
-  if (row == std::end(rows)) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("tokenizer.ggml.pre: pre-tokenizer '{}' isn't supported; known: {}",
-                             printable(name), known_names())};
-  }
+Result<PreTokenizer> PreTokenizer::create(std::span<const PreTokenizerStep> steps,
+                                          const std::string& field) {
+  using Kind = PreTokenizerStep::Kind;
   PreTokenizer result;
-  result.whole_pieces_first_ = row->whole_pieces_first;
-  for (const char* text : row->patterns) {
-    if (text == nullptr) break;
-    int error = 0;
-    PCRE2_SIZE error_offset = 0;
-    Pattern pattern(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text), PCRE2_ZERO_TERMINATED,
-                                  PCRE2_UTF | PCRE2_UCP, &error, &error_offset, nullptr));
-    KVART_CHECK(pattern != nullptr, "pattern of %.*s: PCRE2 error %d at %zu",
-                static_cast<int>(name.size()), name.data(), error, error_offset);
-    // Where PCRE2 has no JIT (or may not map executable memory) its interpreter gives the same
-    // matches.
-    (void)pcre2_jit_compile(pattern.get(), PCRE2_JIT_COMPLETE);
-    result.patterns_.push_back(std::move(pattern));
+  if (!steps.empty() && steps.back().kind == Kind::byte_symbols) {
+    result.gives_bytes_ = true;
+    steps = steps.first(steps.size() - 1);
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Step step{steps[i], std::nullopt};
+    if (steps[i].kind == Kind::split || steps[i].kind == Kind::replace) {
+      auto pattern = Pattern::create(steps[i].pattern, fmt::format("{}[{}]", field, i));
+      if (!pattern) return pattern.error();
+      step.pattern = std::move(*pattern);
+    }
+    result.steps_.push_back(std::move(step));
   }
   return result;
 }
 
-std::vector<size_t> PreTokenizer::split(std::string_view text) const {
-  std::vector<size_t> ends;
-  if (text.empty()) return ends;
-  const std::string subject = subject_of(text);
-  Matcher matcher(text.size());
-  ends.push_back(text.size());
-  for (const Pattern& pattern : patterns_) {
-    std::vector<size_t> finer;
-    finer.reserve(std::max(ends.size(), text.size() / 4));
-    size_t begin = 0;
-    for (const size_t end : ends) {
-      // A view of the segment alone: a look-ahead must not see past its end.
-      cut_segment(pattern.get(), std::string_view(subject).substr(begin, end - begin), begin,
-                  matcher, finer);
-      begin = end;
+PreTokenizer::Pieces PreTokenizer::split(std::string text, bool at_start) const {
+  Pieces pieces;
+  if (text.empty()) return pieces;
+  pieces.spans.push_back({0, text.size()});
+  pieces.text = std::move(text);
+  for (const Step& step : steps_) {
+    switch (step.what.kind) {
+      case PreTokenizerStep::Kind::split:
+        apply_split(step.what, *step.pattern, pieces);
+        break;
+      case PreTokenizerStep::Kind::replace:
+        apply_replace(step.what, pieces);
+        break;
+      case PreTokenizerStep::Kind::prefix:
+        apply_prefix(step.what, at_start, pieces);
+        break;
+      case PreTokenizerStep::Kind::byte_symbols:
+        apply_byte_symbols(pieces);
+        break;
     }
-    ends = std::move(finer);
   }
-  return ends;
+  return pieces;
 }
 
 }  // namespace kvart::text

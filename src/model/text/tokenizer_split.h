@@ -1,43 +1,48 @@
-// Pre-tokenizers: each cuts text into the pieces within which merges may happen. One table row is
-// one pre-tokenizer.
+// The pre-tokenizer: cuts normalized text into the pieces within which a model makes tokens.
 #pragma once
 
-#include <cstddef>
-#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kvart/result.h"
-
-struct pcre2_real_code_8;
+#include "model/text/tokenizer_pipeline.h"
+#include "model/text/tokenizer_regex.h"
 
 namespace kvart::text {
 
 class PreTokenizer {
  public:
-  // `name` is the value of tokenizer.ggml.pre. An unknown name is refused with a list of the known
-  // ones.
-  static Result<PreTokenizer> create(std::string_view name);
+  struct Pieces {
+    std::string text;         // as the steps left it
+    std::vector<Span> spans;  // of `text`, ascending, none empty
+  };
 
-  // Ends of the pieces of `text`, in bytes, ascending; the last is text.size(). Precondition:
-  // `text` comes from repair_input. Linear in the size of `text`: a pattern that needs more steps
-  // than that allows takes the rest of its segment as one piece.
-  std::vector<size_t> split(std::string_view text) const;
+  // Refused: a pattern that Pattern::create refuses; `field` names the list of steps.
+  static Result<PreTokenizer> create(std::span<const PreTokenizerStep> steps,
+                                     const std::string& field);
 
-  // A piece that is a token as a whole is that token, even where merges would lead elsewhere.
-  bool whole_pieces_first() const { return whole_pieces_first_; }
+  // at_start: `text` begins the whole input. Precondition: `text` comes from repair_input. Linear
+  // in the size of `text`: a pattern that needs more steps than that allows takes the rest of its
+  // segment as one piece.
+  Pieces split(std::string text, bool at_start) const;
+
+  // The last step puts symbols for bytes, and is left out: the pieces are bytes, the tokens are
+  // written in the byte alphabet.
+  bool gives_bytes() const { return gives_bytes_; }
 
  private:
-  struct FreePattern {
-    void operator()(pcre2_real_code_8* pattern) const;
+  struct Step {
+    PreTokenizerStep what;
+    std::optional<Pattern> pattern;
   };
-  using Pattern = std::unique_ptr<pcre2_real_code_8, FreePattern>;
 
   PreTokenizer() = default;
 
-  std::vector<Pattern> patterns_;  // each cuts the pieces that the one before it left
-  bool whole_pieces_first_ = false;
+  std::vector<Step> steps_;
+  bool gives_bytes_ = false;
 };
 
 }  // namespace kvart::text

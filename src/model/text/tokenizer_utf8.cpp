@@ -114,6 +114,21 @@ size_t append_repaired(std::string_view bytes, std::string& out) {
   return 0;
 }
 
+void append_replaced(std::string_view text, std::string_view from, std::string_view to,
+                     std::string& out) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from)) {
+    out.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  out += text;
+}
+
+bool is_white_space(char32_t value) {
+  return (value >= 0x09 && value <= 0x0D) || value == 0x20 || value == 0x85 || value == 0xA0 ||
+         value == 0x1680 || (value >= 0x2000 && value <= 0x200A) || value == 0x2028 ||
+         value == 0x2029 || value == 0x202F || value == 0x205F || value == 0x3000;
+}
+
 bool append_symbol_bytes(std::string_view token, std::string& out) {
   const size_t size_before = out.size();
   for (size_t i = 0; i < token.size();) {

@@ -1,5 +1,6 @@
 // UTF-8 at the two edges of a tokenizer (repairing what comes in, holding back half characters on
-// the way out), and the byte alphabet that byte-level vocabularies write their tokens in.
+// the way out), small helpers on text, and the byte alphabet that byte-level vocabularies write
+// their tokens in.
 #pragma once
 
 #include <array>
@@ -11,6 +12,12 @@
 namespace kvart::text {
 
 inline constexpr char32_t replacement_character = 0xFFFD;
+
+// Bytes [begin, end) of a text.
+struct Span {
+  size_t begin = 0, end = 0;
+  bool operator==(const Span&) const = default;
+};
 
 struct CodePoint {
   char32_t value = replacement_character;
@@ -32,6 +39,13 @@ std::string repair_input(std::string_view text);
 // Returns how many bytes at the end (at most 3) were left out because they may still grow to a
 // character.
 size_t append_repaired(std::string_view bytes, std::string& out);
+
+// Appends `text` with every occurrence of `from`, which isn't empty, replaced by `to`.
+void append_replaced(std::string_view text, std::string_view from, std::string_view to,
+                     std::string& out);
+
+// Unicode's White_Space.
+bool is_white_space(char32_t value);
 
 // The byte alphabet: printable Latin-1 bytes stand for themselves, the 68 others for U+0100 and up,
 // in order.

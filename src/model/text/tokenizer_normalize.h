@@ -1,0 +1,40 @@
+// The normalizer: rewrites text before it is cut.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvart/result.h"
+#include "model/text/tokenizer_charsmap.h"
+#include "model/text/tokenizer_pipeline.h"
+#include "model/text/tokenizer_regex.h"
+
+namespace kvart::text {
+
+class Normalizer {
+ public:
+  // Refused: a pattern that Pattern::create refuses, a damaged charsmap; `field` names the list of
+  // steps.
+  static Result<Normalizer> create(std::span<const NormalizerStep> steps, const std::string& field);
+
+  // Precondition: `text` comes from repair_input. O(n log n).
+  std::string apply(std::string text) const;
+
+  bool changes_nothing() const { return steps_.empty(); }
+
+ private:
+  struct Step {
+    NormalizerStep what;
+    std::optional<Pattern> pattern;
+    CharsMap map;
+  };
+
+  Normalizer() = default;
+  static std::string run(const Step& step, std::string text);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace kvart::text
