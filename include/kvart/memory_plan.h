@@ -29,15 +29,22 @@ struct MemoryPlanInput {
   // budget_bytes (0: no limit). Not both are 0.
   int64_t max_sequences = 0;
   uint64_t budget_bytes = 0;
+  // Tokens that one step appends at most, over all sequences. Counts for windowed layers only.
+  int64_t step_tokens = 512;
 };
 
 // Layers that see the same tokens share a pool: all full-attention layers are one group (the first,
 // if there are any), and the layers of each window length another.
 //
 // Blocks of one sequence of n tokens in a full group: the sink blocks and one open block have
-// slots, every other full block a page. A windowed group holds no more blocks of either kind than
-// `window` consecutive tokens can touch, the open one included: a sink block needs its slot only
-// while the window still reaches it. Tokens appended speculatively need slots beyond these.
+// slots, every other full block a page. A windowed group drops the blocks that no query sees any
+// more; it holds no more pages than `window` consecutive tokens can touch, and at most one slot
+// more than that, fewer where there are fewer sink blocks.
+//
+// A step that appends many tokens holds, until it is committed, the blocks that its first query
+// sees beside those that the next step will see. What that takes beyond the sequences' own blocks
+// depends on the tokens of a step, not on the number of sequences: step_pages and step_slots.
+// Tokens appended speculatively need slots beyond all these.
 struct GroupPlan {
   int window = 0;
   std::vector<int> layers;         // indices into the shape
@@ -48,8 +55,10 @@ struct GroupPlan {
   uint64_t slot_bytes = 0;         // one open or sink block, full precision
   int64_t pages_per_sequence = 0;  // sealed blocks of one sequence of context_tokens
   int64_t slots_per_sequence = 0;  // its sink blocks and its open block
-  int64_t pages = 0;               // in the arena
-  int64_t slots = 0;               // in the arena
+  int64_t step_pages = 0;          // for steps of step_tokens, once for all sequences
+  int64_t step_slots = 0;
+  int64_t pages = 0;  // in the arena: sequences * pages_per_sequence + step_pages
+  int64_t slots = 0;  // in the arena, likewise
 };
 
 struct MemoryPlan {
@@ -57,7 +66,10 @@ struct MemoryPlan {
   int64_t context_tokens = 0;
   int64_t sequences = 0;            // that fit with context_tokens each
   uint64_t bytes_per_sequence = 0;  // pages + slots of one sequence
-  uint64_t total_bytes = 0;         // what the allocator takes: pages and slots of all groups
+  uint64_t step_bytes = 0;          // step_pages and step_slots of all groups
+  // What the allocator takes, the pages and slots of all groups:
+  // sequences * bytes_per_sequence + step_bytes.
+  uint64_t total_bytes = 0;
   // Page bytes of the full groups / 64: what one more token costs.
   double sealed_bytes_per_token = 0;
   uint64_t f16_bytes_per_token = 0;  // 16-bit bytes per token of all layers: the usual figure
@@ -65,8 +77,8 @@ struct MemoryPlan {
 };
 
 // Error: unsupported head_dim, no layers, a policy that doesn't cover the layers, sizes that
-// overflow 64 bits, neither sequences nor budget, or (code out_of_memory) a budget that doesn't
-// hold one sequence; the message has both figures.
+// overflow 64 bits, neither sequences nor budget, steps without tokens, or (code out_of_memory) a
+// budget that doesn't hold one sequence; the message has both figures.
 Result<MemoryPlan> plan_memory(const MemoryPlanInput& input);
 
 // The full-precision format of open and sink blocks.

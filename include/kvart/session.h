@@ -73,8 +73,8 @@ class Session {
   [[nodiscard]] virtual const MemoryPlan& plan() const = 0;
   [[nodiscard]] virtual uint64_t allocated_cache_bytes() const = 0;
   [[nodiscard]] virtual SessionStats stats() const = 0;
-  // A copy of the sealed bytes of block `block` of the sequence; empty for a block that is open or
-  // a sink.
+  // A copy of the sealed bytes of block `block` of the sequence, of all layers that still hold it:
+  // full ones first, then those of each window. Empty for a block that is open or a sink.
   [[nodiscard]] virtual std::vector<uint8_t> sealed_block(SequenceId sequence,
                                                           int64_t block) const = 0;
 };

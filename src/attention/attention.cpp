@@ -19,7 +19,8 @@ uint64_t Attention::workspace_bytes(const PageLayout& layout, int threads, int m
       2 * static_cast<uint64_t>(max_rows) * limits.kv_values * sizeof(uint16_t);
   const uint64_t scratch =
       limits.scratch_floats() * sizeof(float) + limits.tile_rows * sizeof(VisibleRange);
-  return staging + threads * scratch + limits.shared_floats(threads) * sizeof(float);
+  return staging + limits.staged_bytes(max_rows) + threads * scratch +
+         limits.shared_floats(threads) * sizeof(float);
 }
 
 Result<std::unique_ptr<Attention>> Attention::create(KvCache* cache, Isa isa, ThreadPool* pool,

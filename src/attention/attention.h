@@ -34,7 +34,8 @@ struct AttentionParams {
       0;  // a multiple of the layer's kv_heads; query head h reads KV head h / (q_heads / kv_heads)
   float scale = 0;     // on q·k
   float soft_cap = 0;  // 0: none; else cap * tanh(score / cap)
-  int window = 0;      // 0: all; else a query at p sees positions > p - window
+  // 0: all; else a query at p sees positions > p - window. At most the window of the layer's shape.
+  int window = 0;
 };
 
 class Attention {
@@ -46,8 +47,8 @@ class Attention {
   virtual ~Attention() = default;
 
   // Bytes that create() takes: staging for the K and V of one layer of max_rows tokens, which
-  // blocks filled within one chunk need until they are sealed, and scratch and partial results of
-  // each thread.
+  // blocks filled within one chunk need until they are sealed; for the sealed bytes of those that
+  // leave a layer's window within the chunk; and scratch and partial results of each thread.
   static uint64_t workspace_bytes(const PageLayout& layout, int threads, int max_rows,
                                   int max_q_heads);
 

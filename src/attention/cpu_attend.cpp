@@ -32,8 +32,7 @@ void CpuAttention::make_tiles(const Job& job) {
   tiles_.clear();
   const int kv_heads = cache_->page_layout().shape(job.layer).kv_heads;
   const int tile_tokens = std::clamp(tile_rows_target / job.group, 1, block_tokens);
-  const int window = job.params.window;
-  for (const Piece& piece : pieces_) {
+  for (const Piece& piece : job.group_steps.pieces) {
     for (int done = 0; done < piece.count; done += tile_tokens) {
       Tile tile;
       tile.step = piece.step;
@@ -41,11 +40,7 @@ void CpuAttention::make_tiles(const Job& job) {
       tile.first = static_cast<int64_t>(piece.block) * block_tokens + piece.first + done;
       tile.tokens = std::min(tile_tokens, piece.count - done);
       tile.block = piece.block;
-      tile.staged = piece.staged;
-      tile.first_block =
-          window > 0
-              ? static_cast<int>(std::max<int64_t>(0, tile.first - window + 1) / block_tokens)
-              : 0;
+      tile.first_block = static_cast<int>(first_visible_block(job.params.window, tile.first));
       // Decoding a token's K and V costs about as much as the products of eight rows.
       tile.work = int64_t{tile.block - tile.first_block + 1} * (tile.tokens * job.group + 8);
       for (tile.kv_head = 0; tile.kv_head < kv_heads; ++tile.kv_head) tiles_.push_back(tile);
@@ -72,7 +67,11 @@ void CpuAttention::attend(int layer, const AttentionParams& params, const float*
   const LayerShape& shape = cache_->page_layout().shape(layer);
   KVART_CHECK(params.q_heads > 0 && params.q_heads % shape.kv_heads == 0,
               "%d query heads on %d KV heads", params.q_heads, shape.kv_heads);
-  const Job job{layer, params, q, out, shape.head_dim, params.q_heads / shape.kv_heads};
+  const GroupSteps& steps = steps_of(layer);
+  KVART_CHECK(params.window >= 0 &&
+                  (steps.window == 0 || (params.window > 0 && params.window <= steps.window)),
+              "layer %d is kept for a window of %d, not %d", layer, steps.window, params.window);
+  const Job job{layer, steps, params, q, out, shape.head_dim, params.q_heads / shape.kv_heads};
   KVART_CHECK(job.group <= limits_.tile_rows, "%d query heads", params.q_heads);
   make_tiles(job);
   const size_t split = split_large_tiles();
@@ -94,18 +93,20 @@ void CpuAttention::load_queries(const Job& job, const Tile& tile, float* q) cons
 }
 
 // Where a tile reads a block: its own block and the sinks in full precision, the others as sealed.
-SideBytes CpuAttention::side_bytes(const Tile& tile, int block, int layer, Side side) {
-  const Step& step = steps_[tile.step];
+SideBytes CpuAttention::side_bytes(const Job& job, const Tile& tile, int block, Side side) {
+  const Step& step = job.group_steps.steps[tile.step];
+  const int layer = job.layer;
   if (block == tile.block || block < cache_->sink_blocks()) {
-    const bool staged = block == tile.block && tile.staged;
+    const bool staged = step.has_staged_rows(block);
     return {open_, open_rows(step, block, staged, layer, tile.kv_head, side), nullptr};
   }
   const PageLayout& layout = cache_->page_layout();
   const PageLayout::Side at =
       side == k_side ? layout.k(layer, tile.kv_head) : layout.v(layer, tile.kv_head);
-  const uint8_t* page = cache_->page(step.blocks[block].page);
-  return {side == k_side ? layers_[layer].k : layers_[layer].v, page + at.codes,
-          reinterpret_cast<const uint16_t*>(page + at.parameters)};
+  const uint8_t* bytes = sealed_bytes(step, block, layer);
+  const size_t start = layout.layer_offset(layer);
+  return {side == k_side ? layers_[layer].k : layers_[layer].v, bytes + (at.codes - start),
+          reinterpret_cast<const uint16_t*>(bytes + (at.parameters - start))};
 }
 
 namespace {
@@ -142,7 +143,7 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, cons
     const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
     const int tokens =
         static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
-    const SideBytes k = side_bytes(tile, block, job.layer, k_side);
+    const SideBytes k = side_bytes(job, tile, block, k_side);
     for (int t = 0; t < tokens; t += step_tokens) {
       const int count = std::min(step_tokens, tokens - t);
       const int padded = static_cast<int>(round_up(count, score_group));
@@ -153,7 +154,7 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, cons
     const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
     kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
                      job.params.soft_cap, part.state, s.factor);
-    const SideBytes v = side_bytes(tile, block, job.layer, v_side);
+    const SideBytes v = side_bytes(job, tile, block, v_side);
     for (int t = 0; t < tokens; t += step_tokens) {
       const int count = std::min(step_tokens, tokens - t);
       v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);

@@ -21,10 +21,17 @@ class CpuAttention final : public Attention {
         limits_(limits),
         max_rows_(max_rows),
         staging_(2 * static_cast<size_t>(max_rows) * limits.kv_values),
+        sealed_staging_(limits.staged_bytes(max_rows)),
         scratch_(static_cast<size_t>(pool->threads()) * limits.scratch_floats()),
         visible_(static_cast<size_t>(pool->threads()) * limits.tile_rows),
         shared_(limits.shared_floats(pool->threads())) {
     const PageLayout& layout = cache->page_layout();
+    groups_.resize(static_cast<size_t>(layout.groups()));
+    for (int group = 0; group < layout.groups(); ++group) {
+      groups_[group].window = layout.window(group);
+      groups_[group].steps.reserve(max_rows);
+      groups_[group].pieces.reserve(max_rows);
+    }
     for (int layer = 0; layer < layout.layers(); ++layer) {
       layers_.push_back({&format_kernels(layout.formats(layer).k, isa),
                          &format_kernels(layout.formats(layer).v, isa)});
@@ -32,8 +39,6 @@ class CpuAttention final : public Attention {
     std::fill_n(staging_.data(), staging_.size(), uint16_t{0});
     std::fill_n(scratch_.data(), scratch_.size(), 0.0f);
     std::fill_n(shared_.data(), shared_.size(), 0.0f);
-    steps_.reserve(max_rows);
-    pieces_.reserve(max_rows);
     failed_.reserve(max_rows);
     tiles_.reserve(static_cast<size_t>(max_rows) * limits.kv_heads);
   }
@@ -47,6 +52,7 @@ class CpuAttention final : public Attention {
   // What the tasks of one attend() share.
   struct Job {
     int layer;
+    const GroupSteps& group_steps;
     const AttentionParams& params;
     const float* q;
     float* out;
@@ -63,14 +69,19 @@ class CpuAttention final : public Attention {
     VisibleRange* visible;
   };
 
-  void add_pieces(int step);
+  [[nodiscard]] const GroupSteps& steps_of(int layer) const {
+    return groups_[cache_->page_layout().group(layer)];
+  }
+  void add_step(const SequenceStep& from, int group);
+  void add_pieces(GroupSteps& group, int step);
   [[nodiscard]] uint8_t* open_rows(const Step& step, int block, bool staged, int layer, int head,
                                    Side side);
-  [[nodiscard]] SideBytes side_bytes(const Tile& tile, int block, int layer, Side side);
-  void append_piece(const Piece& piece, int layer, int head, Side side, const float* x,
-                    float* decoded);
-  void seal(const Piece& piece, int layer, int head, Side side, const uint8_t* rows,
-            float* decoded);
+  [[nodiscard]] uint8_t* sealed_bytes(const Step& step, int block, int layer);
+  [[nodiscard]] SideBytes side_bytes(const Job& job, const Tile& tile, int block, Side side);
+  void append_piece(const Step& step, const Piece& piece, int layer, int head, Side side,
+                    const float* x, float* decoded);
+  void seal(const Step& step, const Piece& piece, int layer, int head, Side side,
+            const uint8_t* rows, float* decoded);
 
   [[nodiscard]] Scratch scratch(int thread);
   void make_tiles(const Job& job);
@@ -94,16 +105,16 @@ class CpuAttention final : public Attention {
   // f16 K and V of one layer, [side][kv_head][row of the batch][head_dim]: blocks without a slot of
   // their own.
   AlignedBuffer<uint16_t> staging_;
+  // Sealed bytes of one layer of blocks that have no page, limits_.sealed_bytes each.
+  AlignedBuffer<uint8_t> sealed_staging_;
   AlignedBuffer<float> scratch_;
   AlignedBuffer<VisibleRange> visible_;
   AlignedBuffer<float> shared_;
 
-  std::vector<Step> steps_;
-  std::vector<Piece> pieces_;
+  std::vector<GroupSteps> groups_;
   std::vector<uint8_t> failed_;
   std::vector<Tile> tiles_;
   int rows_ = 0;
-  bool any_seals_ = false;
 };
 
 }  // namespace kvart

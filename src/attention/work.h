@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "attention/kernels.h"
 #include "cache/kv_cache.h"
@@ -42,6 +43,7 @@ struct Limits {
   int tile_rows = 0;
   size_t kv_values = 0;  // kv_heads * head_dim
   int kv_heads = 0;
+  size_t sealed_bytes = 0;  // a block's bytes of a layer that has a window
 
   Limits(const PageLayout& layout, int max_q_heads) {
     int fewest_kv_heads = std::numeric_limits<int>::max();
@@ -51,10 +53,15 @@ struct Limits {
       kv_heads = std::max(kv_heads, shape.kv_heads);
       fewest_kv_heads = std::min(fewest_kv_heads, shape.kv_heads);
       kv_values = std::max(kv_values, static_cast<size_t>(shape.kv_heads) * shape.head_dim);
+      if (shape.window > 0) sealed_bytes = std::max(sealed_bytes, layout.layer_bytes(layer));
     }
     tile_rows = std::max(tile_rows_target, max_q_heads / std::max(1, fewest_kv_heads));
   }
 
+  // Sealed blocks that a batch's own queries see and no later one: see Step.
+  [[nodiscard]] size_t staged_bytes(int max_rows) const {
+    return static_cast<size_t>(max_rows / block_tokens) * sealed_bytes;
+  }
   // Output and soft-max state of a tile.
   [[nodiscard]] size_t partial_floats() const {
     return round_up(static_cast<size_t>(tile_rows) * (head_dim + 2), 32);
@@ -74,7 +81,7 @@ struct Limits {
   }
 };
 
-// One step of the plan.
+// One step of the plan, as the layers of one group see it.
 struct Step {
   SequenceId sequence = 0;
   int64_t first = 0;
@@ -82,6 +89,19 @@ struct Step {
   int row = 0;                         // of the batch
   int block = 0;                       // of position `first`
   std::span<const BlockPlace> blocks;  // of the sequence
+  // Blocks that this step fills, that its own queries see as sealed and no later one sees have no
+  // page: their sealed bytes are staged, those of block b at staged_at + b. For k of them a step
+  // has all tokens of k blocks that come after the first, so a batch has at most rows / 64.
+  int staged_first = 0;
+  int staged_end = 0;
+  int staged_at = 0;
+
+  // Whether the full-precision rows of `block` lie in the batch's staging, not in a slot.
+  [[nodiscard]] bool has_staged_rows(int index) const {
+    if (index < block) return false;
+    const int32_t slot = blocks[index].slot;
+    return slot < 0 || (index != block && slot == blocks[block].slot);
+  }
 };
 
 // The tokens of a step that lie in one block.
@@ -92,7 +112,16 @@ struct Piece {
   int count = 0;
   int row = 0;          // of the batch, of the first of these tokens
   bool staged = false;  // full-precision rows in staging, not in the slot
-  bool seals = false;   // these tokens fill the block
+  bool seals = false;   // these tokens fill the block, and someone will read it as sealed
+};
+
+// The steps of the plan as one group of layers sees them.
+struct GroupSteps {
+  int window = 0;
+  std::vector<Step> steps;
+  std::vector<Piece> pieces;
+  int staged_blocks = 0;  // of all steps
+  bool any_seals = false;
 };
 
 // Query rows of one KV head: `tokens` tokens from `first` on, all of them in `block`.
@@ -103,7 +132,6 @@ struct Tile {
   int64_t first = 0;
   int tokens = 0;
   int block = 0;
-  bool staged = false;  // where the rows of `block` lie
   int first_block = 0;  // that any row sees
   int64_t work = 0;
 

@@ -21,42 +21,55 @@ std::string describe_origin(const CacheConfig& config, const PageLayout& layout)
       config.policy.sink_blocks, open_block_format().name, open_block_format().version);
   for (int layer = 0; layer < layout.layers(); ++layer) {
     const LayerFormats& formats = layout.formats(layer);
-    text += fmt::format(" {}x{}:{}.{}:{}.{}", layout.shape(layer).kv_heads,
-                        layout.shape(layer).head_dim, formats.k->name, formats.k->version,
-                        formats.v->name, formats.v->version);
+    text += fmt::format(" {}x{}w{}:{}.{}:{}.{}", layout.shape(layer).kv_heads,
+                        layout.shape(layer).head_dim, layout.shape(layer).window, formats.k->name,
+                        formats.k->version, formats.v->name, formats.v->version);
   }
   return text;
 }
 
-Status check_plan(const CacheConfig& config) {
-  if (config.plan.groups.size() != 1 || config.plan.groups[0].window != 0) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("the cache holds layers that all see all tokens; the plan has {} "
-                             "groups of layers, the first with a window of {}",
-                             config.plan.groups.size(),
-                             config.plan.groups.empty() ? 0 : config.plan.groups[0].window)};
+Status check_shape(const CacheShape& shape) {
+  if (shape.layers.empty()) {
+    return Error{ErrorCode::invalid_argument, "a cache needs at least one layer"};
   }
-  const GroupPlan& group = config.plan.groups[0];
-  if (group.layers.size() != config.shape.layers.size() || config.shape.layers.empty()) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("the plan has {} layers, the cache's shape {}", group.layers.size(),
-                             config.shape.layers.size())};
-  }
-  for (const LayerShape& layer : config.shape.layers) {
-    if (!head_dim_is_supported(layer.head_dim) || layer.kv_heads <= 0 || layer.window != 0) {
+  for (const LayerShape& layer : shape.layers) {
+    if (!head_dim_is_supported(layer.head_dim) || layer.kv_heads <= 0 || layer.window < 0) {
       return Error{
           ErrorCode::unsupported,
           fmt::format("a layer with head_dim {}, {} KV heads and window {} can't be cached",
                       layer.head_dim, layer.kv_heads, layer.window)};
     }
   }
-  // The prefix index gives every block of both arenas a number of 31 bits.
+  return {};
+}
+
+// The plan's groups are those of the layout, and each block has a number of 31 bits.
+Status check_groups(const CacheConfig& config, const PageLayout& layout) {
+  const std::vector<GroupPlan>& groups = config.plan.groups;
+  bool same = groups.size() == static_cast<size_t>(layout.groups());
+  size_t layers = 0;
+  for (size_t g = 0; same && g < groups.size(); ++g) {
+    layers += groups[g].layers.size();
+    same = groups[g].window == layout.window(static_cast<int>(g));
+    for (const int layer : groups[g].layers) {
+      same = same && layer >= 0 && layer < layout.layers() &&
+             layout.group(layer) == static_cast<int>(g);
+    }
+  }
+  if (!same || layers != config.shape.layers.size()) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("the plan has {} groups with {} layers, the cache's shape {} with {}, "
+                             "or their windows differ",
+                             groups.size(), layers, layout.groups(), layout.layers())};
+  }
   constexpr int64_t blocks_max = std::numeric_limits<int32_t>::max() - 1;
-  if (group.pages < 0 || group.slots < 0 || config.policy.sink_blocks < 0 ||
-      group.pages > blocks_max || group.slots > blocks_max - group.pages) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("{} pages and {} slots are not between 0 and {} blocks", group.pages,
-                             group.slots, blocks_max)};
+  for (const GroupPlan& group : groups) {
+    if (group.pages < 0 || group.slots < 0 || config.policy.sink_blocks < 0 ||
+        group.pages > blocks_max || group.slots > blocks_max - group.pages) {
+      return Error{ErrorCode::unsupported,
+                   fmt::format("{} pages and {} slots are not between 0 and {} blocks", group.pages,
+                               group.slots, blocks_max)};
+    }
   }
   return {};
 }
@@ -64,31 +77,52 @@ Status check_plan(const CacheConfig& config) {
 // The plan must be the one of this shape and policy: what it says is what is allocated, to the
 // byte.
 Status check_bytes(const CacheConfig& config, const PageLayout& pages, const PageLayout& slots) {
-  const GroupPlan& group = config.plan.groups[0];
-  uint64_t page_bytes = 0;
-  uint64_t slot_bytes = 0;
   uint64_t total = 0;
-  const bool overflow = __builtin_mul_overflow(static_cast<uint64_t>(group.pages),
-                                               pages.block_bytes(), &page_bytes) ||
-                        __builtin_mul_overflow(static_cast<uint64_t>(group.slots),
-                                               slots.block_bytes(), &slot_bytes) ||
-                        __builtin_add_overflow(page_bytes, slot_bytes, &total);
-  if (overflow || group.page_bytes != pages.block_bytes() ||
-      group.slot_bytes != slots.block_bytes() || config.plan.total_bytes != total) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("the plan is of another shape or policy: {} pages of {} bytes, {} slots "
-                    "of {} bytes, {} in all; the cache's pages have {} bytes, its slots {}",
-                    group.pages, group.page_bytes, group.slots, group.slot_bytes,
-                    config.plan.total_bytes, pages.block_bytes(), slots.block_bytes())};
+  bool overflow = false;
+  for (int g = 0; g < pages.groups(); ++g) {
+    const GroupPlan& group = config.plan.groups[static_cast<size_t>(g)];
+    for (const auto& [count, bytes] : {std::pair{group.pages, pages.block_bytes(g)},
+                                       std::pair{group.slots, slots.block_bytes(g)}}) {
+      uint64_t product = 0;
+      overflow |= __builtin_mul_overflow(static_cast<uint64_t>(count), bytes, &product);
+      overflow |= __builtin_add_overflow(total, product, &total);
+    }
+    if (group.page_bytes != pages.block_bytes(g) || group.slot_bytes != slots.block_bytes(g)) {
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("the plan is of another shape or policy: its pages have {} bytes, "
+                               "its slots {}; the cache's pages have {} bytes, its slots {}",
+                               group.page_bytes, group.slot_bytes, pages.block_bytes(g),
+                               slots.block_bytes(g))};
+    }
+  }
+  if (overflow || config.plan.total_bytes != total) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("the plan says {} bytes in all, its pages and slots have {}",
+                             config.plan.total_bytes, total)};
   }
   return {};
+}
+
+Result<BlockGroup> take_group(const CacheConfig& config, const PageLayout& page_layout,
+                              const PageLayout& slot_layout, int group) {
+  const GroupPlan& plan = config.plan.groups[static_cast<size_t>(group)];
+  const size_t page_bytes = page_layout.block_bytes(group);
+  const size_t slot_bytes = slot_layout.block_bytes(group);
+  Result<Arena> pages = Arena::take(static_cast<size_t>(plan.pages) * page_bytes);
+  if (!pages.ok()) return pages.error();
+  Result<Arena> slots = Arena::take(static_cast<size_t>(plan.slots) * slot_bytes);
+  if (!slots.ok()) return slots.error();
+  const bool poison = config.poison_free_blocks;
+  return BlockGroup(
+      plan.window,
+      BlockPool(std::move(*pages), static_cast<int32_t>(plan.pages), page_bytes, poison),
+      BlockPool(std::move(*slots), static_cast<int32_t>(plan.slots), slot_bytes, poison));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::create(CacheConfig config) {
-  KVART_RETURN_IF_ERROR(check_plan(config));
+  KVART_RETURN_IF_ERROR(check_shape(config.shape));
   const std::vector<LayerShape>& layers = config.shape.layers;
   Result<std::vector<LayerFormats>> formats =
       config.policy.resolve(static_cast<int>(layers.size()));
@@ -96,17 +130,18 @@ Result<std::unique_ptr<KvCache>> KvCache::create(CacheConfig config) {
   const std::vector<LayerFormats> open(layers.size(), {&open_block_format(), &open_block_format()});
   PageLayout page_layout(layers, *formats);
   PageLayout slot_layout(layers, open);
+  KVART_RETURN_IF_ERROR(check_groups(config, page_layout));
   KVART_RETURN_IF_ERROR(check_bytes(config, page_layout, slot_layout));
 
-  const GroupPlan& group = config.plan.groups[0];
-  Result<Arena> pages = Arena::take(static_cast<size_t>(group.pages) * page_layout.block_bytes());
-  if (!pages.ok()) return pages.error();
-  Result<Arena> slots = Arena::take(static_cast<size_t>(group.slots) * slot_layout.block_bytes());
-  if (!slots.ok()) return slots.error();
+  std::vector<BlockGroup> groups;
+  for (int g = 0; g < page_layout.groups(); ++g) {
+    Result<BlockGroup> group = take_group(config, page_layout, slot_layout, g);
+    if (!group.ok()) return group.error();
+    groups.push_back(std::move(*group));
+  }
   const std::string origin = describe_origin(config, page_layout);
-  std::unique_ptr<KvCache> cache =
-      std::make_unique<PagedKvCache>(config, std::move(page_layout), std::move(slot_layout),
-                                     std::move(*pages), std::move(*slots), origin);
+  std::unique_ptr<KvCache> cache = std::make_unique<PagedKvCache>(
+      config, std::move(page_layout), std::move(slot_layout), std::move(groups), origin);
   return cache;
 }
 

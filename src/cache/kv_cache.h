@@ -1,7 +1,11 @@
-// KvCache: where the bytes of K and V live. Two arenas taken at start (sealed pages, full-precision
-// slots), reference counts, one block table per sequence, and the prefix index. It knows sizes and
-// offsets, never codes: encoding is done by the attention layer, into the places that this class
-// names.
+// KvCache: where the bytes of K and V live. For each group of layers that see the same tokens two
+// arenas taken at start (sealed pages, full-precision slots), reference counts and one block table
+// per sequence; and the prefix index over all of them. It knows sizes and offsets, never codes:
+// encoding is done by the attention layer, into the places that this class names.
+//
+// Groups are those of page_layout(). The table of a windowed group has no places for blocks that no
+// later query sees, and none for blocks of which that is already known when a step appends them:
+// the reader keeps those for the step.
 //
 // One step of a sequence:  reserve(n)  ->  every layer writes K and V and seals  ->  commit(n) |
 // truncate.
@@ -23,7 +27,7 @@ namespace kvart {
 using SequenceId = int32_t;
 
 struct CacheConfig {
-  CacheShape shape;  // one group: all layers see all tokens
+  CacheShape shape;
   Policy policy;
   uint64_t model_fingerprint = 0;
   MemoryPlan plan;  // from plan_memory with the same shape and policy
@@ -40,29 +44,32 @@ enum class Durability {
 };
 
 // Where one block of a sequence lies. Both are set while a full block is read (sealed) but not yet
-// committed.
+// committed; neither for a block that has left the window.
 struct BlockPlace {
   int32_t page = -1;  // sealed bytes, or -1
   int32_t slot = -1;  // full precision, or -1
 };
 
-struct CacheStats {
-  int64_t pages_total, pages_free, pages_cached,
-      pages_referenced;  // free + cached + referenced = total
-  int64_t slots_total, slots_free, slots_cached, slots_referenced;
-  int64_t prefix_hits_tokens, prefix_queries_tokens, evictions;
+// Blocks; free + cached + referenced = total.
+struct BlockCounts {
+  int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_referenced = 0;
+  int64_t slots_total = 0, slots_free = 0, slots_cached = 0, slots_referenced = 0;
+};
+
+struct CacheStats : BlockCounts {  // of all groups
+  int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
 };
 
 class KvCache {
  public:
-  // Takes all memory at once. Error: more than one group in the plan (unsupported), memory that
-  // can't be had.
+  // Takes all memory at once. Error: a plan of another shape or policy, memory that can't be had.
   static Result<std::unique_ptr<KvCache>> create(CacheConfig config);
   virtual ~KvCache() = default;
 
   // Starts a sequence. Looks up the longest committed prefix of `tokens` (at most tokens.size() - 1
-  // tokens, whole blocks) under `salt` and takes references on its blocks: cached_tokens() of them
-  // are committed at once. Modifies: references, LRU order, hit counters. Never allocates blocks.
+  // tokens, whole blocks) under `salt` of which all is there that queries behind it see, and takes
+  // references on those blocks: cached_tokens() of them are committed at once. Modifies:
+  // references, LRU order, hit counters. Never allocates blocks.
   virtual Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) = 0;
   [[nodiscard]] virtual int64_t cached_tokens(SequenceId) const = 0;
 
@@ -73,7 +80,8 @@ class KvCache {
 
   // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was
   // set) and, sinks apart, give their slot back. A block that the index has already is exchanged
-  // for the indexed one: places may change. length must be in [committed, appended].
+  // for the indexed one: places may change. Windowed groups drop what no query sees any more.
+  // length must be in [committed, appended].
   virtual void commit(SequenceId, int64_t length) = 0;
 
   // Drops tokens from `length` on, committed ones of the open block included. Error
@@ -85,8 +93,9 @@ class KvCache {
   // Error: out_of_memory. Precondition: no uncommitted tokens.
   virtual Result<SequenceId> fork(SequenceId) = 0;
 
-  // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted (least
-  // recently used first, children before parents). Idempotent for ids that have ended.
+  // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted: least
+  // recently used first, in a full group children before parents. Idempotent for ids that have
+  // ended.
   virtual void release(SequenceId) = 0;
 
   // NaN or Inf in this sequence: nothing of it that isn't in the index yet will ever be shared.
@@ -98,21 +107,22 @@ class KvCache {
   [[nodiscard]] virtual int64_t appended(SequenceId) const = 0;   // tokens with a place
   [[nodiscard]] virtual int64_t committed(SequenceId) const = 0;  // tokens that are final
   // One place per block of [0, appended), in order.
-  [[nodiscard]] virtual std::span<const BlockPlace> blocks(SequenceId) const = 0;
+  [[nodiscard]] virtual std::span<const BlockPlace> blocks(SequenceId, int group) const = 0;
   [[nodiscard]] virtual std::span<const int32_t> tokens(SequenceId) const = 0;
 
   // Bytes of a page (page_layout) or slot (slot_layout).
-  virtual uint8_t* page(int32_t page) = 0;
-  virtual uint8_t* slot(int32_t slot) = 0;
+  virtual uint8_t* page(int group, int32_t page) = 0;
+  virtual uint8_t* slot(int group, int32_t slot) = 0;
   [[nodiscard]] virtual const PageLayout& page_layout() const = 0;
   [[nodiscard]] virtual const PageLayout& slot_layout() const = 0;
   [[nodiscard]] virtual int sink_blocks() const = 0;
   [[nodiscard]] virtual uint64_t allocated_bytes() const = 0;
   [[nodiscard]] virtual CacheStats stats() const = 0;
+  [[nodiscard]] virtual BlockCounts counts(int group) const = 0;
 
-  // Aborts on a broken invariant: free + cached + referenced = all for both arenas, reference
+  // Aborts on a broken invariant: free + cached + referenced = all for every arena, reference
   // counts equal the block tables, no block in two owners, the index points only at live blocks,
-  // tables cover the tokens exactly.
+  // tables cover exactly the tokens that can still be seen.
   virtual void check_integrity() const = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <cstdint>
 
 #include "base/check.h"
 #include "cache/page_layout.h"
@@ -67,68 +67,104 @@ Status check_input(const MemoryPlanInput& input) {
     return Error{ErrorCode::invalid_argument,
                  "a plan needs a number of sequences or a budget in bytes"};
   }
+  if (input.step_tokens <= 0) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("steps of {} tokens: they must be positive", input.step_tokens)};
+  }
   return {};
 }
 
-// Blocks of one sequence: see GroupPlan.
-void set_blocks_per_sequence(GroupPlan& group, int64_t context_tokens, int64_t sink_blocks) {
-  const int64_t full_blocks = context_tokens / block_tokens;
-  const int64_t all_blocks = full_blocks + (context_tokens % block_tokens != 0 ? 1 : 0);
+// Blocks that one sequence of context_tokens holds in a full group.
+struct SequenceBlocks {
+  int64_t pages = 0;
+  int64_t slots = 0;
+};
+
+SequenceBlocks blocks_of_sequence(const MemoryPlanInput& input) {
+  const int64_t sinks = input.policy.sink_blocks;
+  const int64_t full = input.context_tokens / block_tokens;
+  const int64_t all = full + (input.context_tokens % block_tokens != 0 ? 1 : 0);
   // The last block that is no sink is open until it is full, so even a whole number of blocks needs
   // the slot of an open one on the way.
-  const int64_t open_blocks = all_blocks > sink_blocks ? 1 : 0;
-  group.pages_per_sequence = full_blocks - std::min(sink_blocks, full_blocks);
-  group.slots_per_sequence = std::min(sink_blocks, all_blocks) + open_blocks;
-  if (group.window == 0) return;
-  // `window` consecutive tokens touch the most blocks when they end with the first of a block.
-  const int64_t touched =
-      (static_cast<int64_t>(group.window) + 2 * block_tokens - 2) / block_tokens;
-  group.pages_per_sequence = std::min(group.pages_per_sequence, touched);
-  group.slots_per_sequence = std::min(group.slots_per_sequence, touched);
+  return {full - std::min(sinks, full), std::min(sinks, all) + (all > sinks ? 1 : 0)};
 }
 
-// The bytes of one block of the group's layers, once as sealed pages and once as slots.
-Status set_block_bytes(GroupPlan& group, const CacheShape& shape,
-                       const std::vector<LayerFormats>& formats) {
-  std::vector<LayerShape> layers;
-  std::vector<LayerFormats> sealed;
+// Full blocks before an open one that a window reaches at most.
+int64_t blocks_in_window(int window) {
+  return (int64_t{window} + block_tokens - 2) / block_tokens;
+}
+
+void set_blocks_per_sequence(GroupPlan& group, const SequenceBlocks& full) {
+  group.pages_per_sequence = full.pages;
+  group.slots_per_sequence = full.slots;
+  if (group.window == 0) return;
+  // Between steps the pages in the window; in a step that fills one block, that block's too.
+  group.pages_per_sequence = std::min(full.pages, blocks_in_window(group.window) + 1);
+  // While a step goes from an open block to the next one, both have a slot if they are sinks, and
+  // so have sinks in the first one's window.
+  group.slots_per_sequence = std::min(full.slots, blocks_in_window(group.window) + 2);
+}
+
+// min(sequences * each, most)
+int64_t bounded_product(int64_t sequences, int64_t each, int64_t most) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(sequences, each, &product) ? most : std::min(product, most);
+}
+
+// What steps need beyond the blocks of the sequences. A sequence whose step ends d blocks after the
+// one in which it began holds the n blocks in the window of its first query, that query's own block
+// and, of the d new ones, those that the next step sees, at most n + 1.
+//   Pages: n, and one for each block filled that is still seen. To fill k blocks takes at least
+//   64 (k - 1) + 1 tokens.
+//   Slots: n + 1 + min(n + 1, d), where all are sinks. To get d blocks on takes at least
+//   64 (d - 1) + 2 tokens.
+// pages_per_sequence and slots_per_sequence hold k = 1 and d = 1.
+void set_step_blocks(GroupPlan& group, const SequenceBlocks& full, int64_t sequences,
+                     int64_t step_tokens) {
+  if (group.window == 0) return;
+  const int64_t n = blocks_in_window(group.window);
+  group.step_pages =
+      bounded_product(sequences, std::min(full.pages, 2 * n + 1) - group.pages_per_sequence,
+                      (step_tokens - 1) / block_tokens);
+  group.step_slots =
+      bounded_product(sequences, std::min(full.slots, 2 * n + 2) - group.slots_per_sequence,
+                      std::max<int64_t>(0, step_tokens - 2) / block_tokens);
+}
+
+// Whether the bytes of a block fit in 64 bits, in any format.
+bool block_fits(const CacheShape& shape, const std::vector<LayerFormats>& formats) {
   CheckedSum upper_bound;
-  for (const int layer : group.layers) {
-    layers.push_back(shape.layers[static_cast<size_t>(layer)]);
-    sealed.push_back(formats[static_cast<size_t>(layer)]);
-    const int head_dim = layers.back().head_dim;
-    const auto kv_heads = static_cast<uint64_t>(layers.back().kv_heads);
-    for (const FormatInfo* info : {sealed.back().k, sealed.back().v, &open_block_format()}) {
-      upper_bound.add_product(kv_heads,
-                              2 * info->side_bytes(head_dim) + PageLayout::span_alignment);
+  for (size_t i = 0; i < shape.layers.size(); ++i) {
+    const LayerShape& layer = shape.layers[i];
+    for (const FormatInfo* info : {formats[i].k, formats[i].v, &open_block_format()}) {
+      upper_bound.add_product(static_cast<uint64_t>(layer.kv_heads),
+                              2 * info->side_bytes(layer.head_dim) + PageLayout::span_alignment);
     }
   }
-  if (upper_bound.overflow()) return overflow_error();
-  const PageLayout pages(layers, sealed);
-  const std::vector<LayerFormats> open(layers.size(), {&open_block_format(), &open_block_format()});
-  group.page_bytes = pages.block_bytes();
-  group.code_bytes = pages.code_bytes();
-  group.parameter_bytes = pages.parameter_bytes();
-  group.padding_bytes = pages.padding_bytes();
-  group.slot_bytes = PageLayout(layers, open).block_bytes();
-  return {};
+  return !upper_bound.overflow();
 }
 
 Result<std::vector<GroupPlan>> plan_groups(const MemoryPlanInput& input) {
-  Result<std::vector<LayerFormats>> formats =
-      input.policy.resolve(static_cast<int>(input.shape.layers.size()));
+  const std::vector<LayerShape>& layers = input.shape.layers;
+  Result<std::vector<LayerFormats>> formats = input.policy.resolve(static_cast<int>(layers.size()));
   if (!formats.ok()) return formats.error();
-  std::map<int, GroupPlan> groups;  // window 0, the full layers, comes first
-  for (size_t i = 0; i < input.shape.layers.size(); ++i) {
-    GroupPlan& group = groups[input.shape.layers[i].window];
-    group.window = input.shape.layers[i].window;
-    group.layers.push_back(static_cast<int>(i));
+  if (!block_fits(input.shape, *formats)) return overflow_error();
+  const PageLayout pages(layers, *formats);
+  const PageLayout slots(layers, std::vector<LayerFormats>(
+                                     layers.size(), {&open_block_format(), &open_block_format()}));
+  std::vector<GroupPlan> plans(static_cast<size_t>(pages.groups()));
+  for (int layer = 0; layer < pages.layers(); ++layer) {
+    plans[static_cast<size_t>(pages.group(layer))].layers.push_back(layer);
   }
-  std::vector<GroupPlan> plans;
-  for (auto& [window, group] : groups) {
-    KVART_RETURN_IF_ERROR(set_block_bytes(group, input.shape, *formats));
-    set_blocks_per_sequence(group, input.context_tokens, input.policy.sink_blocks);
-    plans.push_back(std::move(group));
+  for (int g = 0; g < pages.groups(); ++g) {
+    GroupPlan& group = plans[static_cast<size_t>(g)];
+    group.window = pages.window(g);
+    group.page_bytes = pages.block_bytes(g);
+    group.code_bytes = pages.code_bytes(g);
+    group.parameter_bytes = pages.parameter_bytes(g);
+    group.padding_bytes = pages.padding_bytes(g);
+    group.slot_bytes = slots.block_bytes(g);
+    set_blocks_per_sequence(group, blocks_of_sequence(input));
   }
   return plans;
 }
@@ -158,20 +194,55 @@ Status set_token_figures(MemoryPlan& plan, const CacheShape& shape) {
   return {};
 }
 
-// How many sequences there are room for, at least one.
-Result<int64_t> count_sequences(const MemoryPlanInput& input, uint64_t bytes_per_sequence) {
-  if (input.budget_bytes == 0) return input.max_sequences;
-  const uint64_t fit = input.budget_bytes / bytes_per_sequence;
-  if (fit == 0) {
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("one sequence of {} tokens needs {} of KV cache, the budget is {}; "
-                             "shorten the context or take a smaller format",
-                             input.context_tokens, bytes_text(bytes_per_sequence),
-                             bytes_text(input.budget_bytes))};
+// Sets all that depends on the number of sequences. False: it does not fit in 64 bits.
+bool set_sequences(MemoryPlan& plan, const MemoryPlanInput& input, int64_t sequences) {
+  const SequenceBlocks full = blocks_of_sequence(input);
+  CheckedSum step;
+  for (GroupPlan& group : plan.groups) {
+    set_step_blocks(group, full, sequences, input.step_tokens);
+    step.add_product(static_cast<uint64_t>(group.step_pages), group.page_bytes);
+    step.add_product(static_cast<uint64_t>(group.step_slots), group.slot_bytes);
   }
+  CheckedSum total = step;
+  total.add_product(static_cast<uint64_t>(sequences), plan.bytes_per_sequence);
+  if (total.overflow()) return false;
+  plan.sequences = sequences;
+  plan.step_bytes = step.value();
+  plan.total_bytes = total.value();
+  for (GroupPlan& group : plan.groups) {
+    // These fit: each block has bytes, and the total is below 2^64; a block has at least 128.
+    group.pages = sequences * group.pages_per_sequence + group.step_pages;
+    group.slots = sequences * group.slots_per_sequence + group.step_slots;
+  }
+  return true;
+}
+
+// Takes as many sequences as fit in the budget, at least one.
+Status fill_budget(MemoryPlan& plan, const MemoryPlanInput& input) {
+  const auto fits = [&](int64_t sequences) {
+    return set_sequences(plan, input, sequences) && plan.total_bytes <= input.budget_bytes;
+  };
   const auto limit =
-      static_cast<uint64_t>(input.max_sequences > 0 ? input.max_sequences : INT64_MAX);
-  return static_cast<int64_t>(std::min(fit, limit));
+      static_cast<uint64_t>(input.max_sequences > 0 ? input.max_sequences : INT64_MAX - 1);
+  // `within` sequences fit and `beyond` do not: the total never shrinks with their number.
+  int64_t within = 0;
+  auto beyond =
+      static_cast<int64_t>(std::min(input.budget_bytes / plan.bytes_per_sequence, limit) + 1);
+  if (beyond > 1 && fits(beyond - 1)) return {};
+  while (beyond - within > 1) {
+    const int64_t middle = within + (beyond - within) / 2;
+    (fits(middle) ? within : beyond) = middle;
+  }
+  if (within > 0) {
+    set_sequences(plan, input, within);
+    return {};
+  }
+  if (!set_sequences(plan, input, 1)) return overflow_error();
+  return Error{ErrorCode::out_of_memory,
+               fmt::format("one sequence of {} tokens needs {} of KV cache, the budget is {}; "
+                           "shorten the context or take a smaller format",
+                           input.context_tokens, bytes_text(plan.total_bytes),
+                           bytes_text(input.budget_bytes))};
 }
 
 }  // namespace
@@ -199,18 +270,10 @@ Result<MemoryPlan> plan_memory(const MemoryPlanInput& input) {
   }
   if (per_sequence.overflow()) return overflow_error();
   plan.bytes_per_sequence = per_sequence.value();
-  const Result<int64_t> sequences = count_sequences(input, plan.bytes_per_sequence);
-  if (!sequences.ok()) return sequences.error();
-  plan.sequences = *sequences;
-
-  CheckedSum total;
-  total.add_product(static_cast<uint64_t>(plan.sequences), plan.bytes_per_sequence);
-  if (total.overflow()) return overflow_error();
-  plan.total_bytes = total.value();
-  for (GroupPlan& group : plan.groups) {
-    // These fit: each block has bytes, and the total is below 2^64; a block has at least 128.
-    group.pages = plan.sequences * group.pages_per_sequence;
-    group.slots = plan.sequences * group.slots_per_sequence;
+  if (input.budget_bytes > 0) {
+    KVART_RETURN_IF_ERROR(fill_budget(plan, input));
+  } else if (!set_sequences(plan, input, input.max_sequences)) {
+    return overflow_error();
   }
   return plan;
 }

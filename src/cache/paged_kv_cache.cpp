@@ -1,5 +1,5 @@
-// What happens to a sequence's blocks: reserve, commit, truncate, fork, release, and who gives way
-// when memory is full.
+// What happens to a sequence's blocks: reserve, commit, truncate, fork, release. Who gives way when
+// memory is full is in paged_kv_cache_eviction.cpp.
 #include "cache/paged_kv_cache.h"
 
 #include <fmt/format.h>
@@ -23,21 +23,35 @@ size_t index_of(int64_t block) {
   return static_cast<size_t>(block);
 }
 
+// Nodes that the index may need. With a full group every node names a block of it. Without one,
+// blocks that have left all windows keep a node for those behind them: a chain as long as the
+// context for each sequence.
+int32_t index_capacity(const MemoryPlan& plan) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max() - 1;
+  const GroupPlan& first = plan.groups.front();
+  if (first.window == 0) return static_cast<int32_t>(first.pages + first.slots);
+  int64_t nodes = 0;
+  for (const GroupPlan& group : plan.groups) {
+    nodes = std::min(most, nodes + group.pages + group.slots);
+  }
+  const int64_t chain = std::max<int64_t>(1, blocks_for(plan.context_tokens));
+  return static_cast<int32_t>(
+      plan.sequences > (most - nodes) / chain ? most : nodes + plan.sequences * chain);
+}
+
 }  // namespace
 
 PagedKvCache::PagedKvCache(const CacheConfig& config, PageLayout page_layout,
-                           PageLayout slot_layout, Arena pages, Arena slots,
+                           PageLayout slot_layout, std::vector<BlockGroup> groups,
                            std::string_view origin)
     : page_layout_(std::move(page_layout)),
       slot_layout_(std::move(slot_layout)),
       sink_blocks_(config.policy.sink_blocks),
       prefix_caching_(config.prefix_caching),
-      pages_(std::move(pages), static_cast<int32_t>(config.plan.groups[0].pages),
-             page_layout_.block_bytes(), config.poison_free_blocks),
-      slots_(std::move(slots), static_cast<int32_t>(config.plan.groups[0].slots),
-             slot_layout_.block_bytes(), config.poison_free_blocks),
-      index_(prefix_caching_ ? pages_.count() + slots_.count() : 0, origin,
-             config.prefix_key_bits) {}
+      groups_(std::move(groups)),
+      index_(prefix_caching_ ? index_capacity(config.plan) : 0, static_cast<int>(groups_.size()),
+             origin, config.prefix_key_bits),
+      rooms_(groups_.size()) {}
 
 PagedKvCache::Sequence& PagedKvCache::get(SequenceId id) {
   const auto found = sequences_.find(id);
@@ -61,28 +75,64 @@ SequenceId PagedKvCache::add_sequence(Sequence sequence) {
   return id;
 }
 
+// The longest cached prefix that queries behind it can do with: all its blocks of a full group, and
+// of each windowed group those that are still seen there.
+std::vector<PagedKvCache::FoundBlock> PagedKvCache::find_prefix(std::span<const int32_t> tokens,
+                                                                std::string_view salt) const {
+  // The last token is always computed: its logits are what the caller wants.
+  const int64_t blocks_max =
+      tokens.empty() ? 0 : static_cast<int64_t>(tokens.size() - 1) / block_tokens;
+  std::vector<FoundBlock> chain;
+  std::vector<int64_t> unbroken(groups_.size());  // blocks there are up to the end of the chain
+  size_t usable = 0;
+  FoundBlock last = {PrefixIndex::none, index_.root_key(salt)};
+  for (int64_t block = 0; block < blocks_max; ++block) {
+    const auto ids = tokens.subspan(index_of(block) * block_tokens, block_tokens);
+    const ContentKey key = index_.child_key(last.key, ids);
+    last = {index_.find({key, last.node, salt, ids}), key};
+    if (last.node == PrefixIndex::none) break;
+    chain.push_back(last);
+    bool all_seen = true;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const bool here = index_.block(last.node, static_cast<int>(g)) != PrefixIndex::none;
+      unbroken[g] = here ? unbroken[g] + 1 : 0;
+      all_seen = all_seen && unbroken[g] >= block + 1 - groups_[g].first_visible(block + 1);
+    }
+    if (all_seen) usable = chain.size();
+  }
+  chain.resize(usable);
+  return chain;
+}
+
+void PagedKvCache::take_prefix(Sequence& sequence, std::span<const FoundBlock> prefix) {
+  if (prefix.empty()) return;
+  const auto end = static_cast<int64_t>(prefix.size());
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Table& table = sequence.tables[g];
+    table.first = groups_[g].first_visible(end);
+    table.places.resize(prefix.size());
+    for (int64_t block = table.first; block < end; ++block) {
+      BlockPlace& place = table.places[index_of(block)];
+      place = groups_[g].place_of(index_.block(prefix[index_of(block)].node, static_cast<int>(g)));
+      groups_[g].retain(place);
+    }
+  }
+  sequence.tip = prefix.back().node;
+  sequence.key = prefix.back().key;
+  index_.pin(sequence.tip);
+}
+
 Result<SequenceId> PagedKvCache::start(std::span<const int32_t> tokens, std::string_view salt) {
   Sequence sequence;
+  sequence.tables.resize(groups_.size());
   sequence.shareable = prefix_caching_;
   if (prefix_caching_) {
     sequence.salt = salt;
     sequence.key = index_.root_key(salt);
-    // The last token is always computed: its logits are what the caller wants.
-    const int64_t blocks_max =
-        tokens.empty() ? 0 : static_cast<int64_t>(tokens.size() - 1) / block_tokens;
-    for (int64_t block = 0; block < blocks_max; ++block) {
-      const auto ids = tokens.subspan(index_of(block) * block_tokens, block_tokens);
-      sequence.tokens.insert(sequence.tokens.end(), ids.begin(), ids.end());
-      const ContentKey key = index_.child_key(sequence.key, ids);
-      const int32_t node = index_.find(lookup(sequence, block, key));
-      if (node == PrefixIndex::none) {
-        sequence.tokens.resize(index_of(block) * block_tokens);
-        break;
-      }
-      sequence.key = key;
-      sequence.blocks.push_back(place_of(node));
-      retain(sequence.blocks.back());
-    }
+    const std::vector<FoundBlock> prefix = find_prefix(tokens, salt);
+    const auto known = tokens.first(prefix.size() * block_tokens);
+    sequence.tokens.assign(known.begin(), known.end());
+    take_prefix(sequence, prefix);
     prefix_queries_tokens_ += static_cast<int64_t>(tokens.size());
     prefix_hits_tokens_ += sequence.appended();
   }
@@ -94,20 +144,46 @@ int64_t PagedKvCache::cached_tokens(SequenceId id) const {
   return get(id).cached;
 }
 
-PagedKvCache::Need PagedKvCache::need_of(const Sequence& sequence, int64_t block, int64_t end,
-                                         Durability durability) const {
-  const int64_t first = sequence.appended() / block_tokens;
-  const bool first_exists = sequence.appended() % block_tokens != 0;
-  const bool full = end >= (block + 1) * block_tokens;
+PagedKvCache::Need PagedKvCache::need_of(const BlockGroup& group, const Growth& growth,
+                                         int64_t block) const {
+  const bool full = growth.end >= (block + 1) * block_tokens;
+  const bool speculative = growth.durability == Durability::speculative;
+  // After a final step no query comes before its last block, see truncate.
+  const bool seen = speculative || block >= group.first_visible(growth.blocks_end() - 1);
   Need need;
-  need.page = full && !is_sink(block);
-  if (block == first && first_exists) return need;  // it was open, so it has a slot
-  const bool speculative = durability == Durability::speculative;
+  need.page = full && !is_sink(block) && seen;
+  if (block == growth.first && growth.first_exists) return need;  // it was open, so it has a slot
+  if (!seen) return need;
   if (full && !is_sink(block) && !speculative) return need;  // goes through the reader's staging
   // The first block fills up in this step, and only this step's queries still read its slot.
-  need.slot_of_first = first_exists && !is_sink(first) && !speculative;
+  need.slot_of_first = growth.first_exists && !is_sink(growth.first) && !speculative;
   need.slot = !need.slot_of_first;
   return need;
+}
+
+PagedKvCache::Room PagedKvCache::room_for(const BlockGroup& group, const Growth& growth) const {
+  Room room;
+  for (int64_t block = growth.first; block < growth.blocks_end(); ++block) {
+    const Need need = need_of(group, growth, block);
+    room.pages += need.page ? 1 : 0;
+    room.slots += need.slot ? 1 : 0;
+  }
+  return room;
+}
+
+void PagedKvCache::add_places(BlockGroup& group, const Growth& growth,
+                              std::vector<BlockPlace>& places) {
+  places.resize(index_of(growth.blocks_end()));
+  for (int64_t block = growth.first; block < growth.blocks_end(); ++block) {
+    const Need need = need_of(group, growth, block);
+    BlockPlace& place = places[index_of(block)];
+    if (need.page) place.page = group.pages.take();
+    if (need.slot) place.slot = group.slots.take();
+    if (need.slot_of_first) {
+      place.slot = places[index_of(growth.first)].slot;
+      group.slots.retain(place.slot);
+    }
+  }
 }
 
 Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
@@ -118,35 +194,18 @@ Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
                                 sequence.uncommitted == Durability::speculative),
               "sequence %d has uncommitted tokens", id);
   if (tokens.empty()) return {};
-  const int64_t first = sequence.appended() / block_tokens;
-  const int64_t end = sequence.appended() + static_cast<int64_t>(tokens.size());
-  const int64_t blocks_end = blocks_for(end);
-  int64_t pages = 0;
-  int64_t slots = 0;
-  for (int64_t block = first; block < blocks_end; ++block) {
-    const Need need = need_of(sequence, block, end, durability);
-    pages += need.page ? 1 : 0;
-    slots += need.slot ? 1 : 0;
-  }
-  KVART_RETURN_IF_ERROR(make_room(pages, slots));
-
-  std::vector<BlockPlace>& places = sequence.blocks;
-  for (int64_t block = first; block < blocks_end; ++block) {
-    const Need need = need_of(sequence, block, end, durability);
-    BlockPlace place = index_of(block) < places.size() ? places[index_of(block)] : BlockPlace{};
-    if (need.page) place.page = pages_.take();
-    if (need.slot) place.slot = slots_.take();
-    if (need.slot_of_first) {
-      place.slot = places[index_of(first)].slot;
-      slots_.retain(place.slot);
-    }
-    places.resize(std::max(places.size(), index_of(block) + 1));
-    places[index_of(block)] = place;
+  const Growth growth = {sequence.appended() / block_tokens,
+                         sequence.appended() % block_tokens != 0,
+                         sequence.appended() + static_cast<int64_t>(tokens.size()), durability};
+  for (size_t g = 0; g < groups_.size(); ++g) rooms_[g] = room_for(groups_[g], growth);
+  KVART_RETURN_IF_ERROR(make_room());
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    add_places(groups_[g], growth, sequence.tables[g].places);
   }
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
   sequence.uncommitted = durability;
   if (durability == Durability::final) {
-    sequence.rollback_floor = (blocks_end - 1) * block_tokens;
+    sequence.rollback_floor = (growth.blocks_end() - 1) * block_tokens;
   }
   return {};
 }
@@ -158,40 +217,85 @@ void PagedKvCache::commit(SequenceId id, int64_t length) {
               static_cast<long long>(length), static_cast<long long>(sequence.committed),
               static_cast<long long>(sequence.appended()));
   for (int64_t block = sequence.committed / block_tokens; block < length / block_tokens; ++block) {
-    BlockPlace& place = sequence.blocks[index_of(block)];
-    if (!is_sink(block) && place.slot >= 0) {
-      drop({-1, place.slot});
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      BlockPlace& place = sequence.tables[g].places[index_of(block)];
+      if (is_sink(block) || place.slot < 0) continue;
+      groups_[g].drop({-1, place.slot});
       place.slot = -1;
     }
     if (sequence.shareable) share_block(sequence, block);
   }
   sequence.committed = length;
   sequence.rollback_floor = std::max(sequence.rollback_floor, length / block_tokens * block_tokens);
+  drop_unseen(sequence);
 }
 
-// The block enters the index; if its content is there already, the sequence goes on with the
-// indexed block.
-void PagedKvCache::share_block(Sequence& sequence, int64_t block) {
-  BlockPlace& place = sequence.blocks[index_of(block)];
-  const ContentKey key = index_.child_key(sequence.key, sequence.block(block));
-  const PrefixIndex::Lookup content = lookup(sequence, block, key);
-  const int32_t twin = index_.find(content);
-  if (twin == PrefixIndex::none) {
-    index_.insert(node_of(place), content);
-  } else {
-    retain(place_of(twin));
-    drop(place);
-    place = place_of(twin);
+// Gives back what no query from the rollback floor on sees.
+void PagedKvCache::drop_unseen(Sequence& sequence) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Table& table = sequence.tables[g];
+    const int64_t seen = groups_[g].first_visible(sequence.rollback_floor / block_tokens);
+    for (; table.first < seen; ++table.first) {
+      groups_[g].drop(std::exchange(table.places[index_of(table.first)], BlockPlace{}));
+    }
   }
+}
+
+// The block enters the index; where its content is there already, the sequence goes on with the
+// indexed blocks.
+void PagedKvCache::share_block(Sequence& sequence, int64_t block) {
+  const ContentKey key = index_.child_key(sequence.key, sequence.block(block));
+  const PrefixIndex::Lookup content = {key, sequence.tip, sequence.salt, sequence.block(block)};
+  int32_t node = index_.find(content);
+  if (node != PrefixIndex::none) {
+    index_.pin(node);
+  } else {
+    while (index_.is_full() && evict_any_block()) {
+    }
+    // Chains of running sequences fill it: this one is longer than was planned for.
+    if (index_.is_full()) return stop_sharing(sequence);
+    node = index_.insert(content);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    share_place(g, node, sequence.tables[g].places[index_of(block)]);
+  }
+  if (sequence.tip != PrefixIndex::none) index_.unpin(sequence.tip);
+  sequence.tip = node;
   sequence.key = key;
+}
+
+void PagedKvCache::share_place(size_t group, int32_t node, BlockPlace& place) {
+  if (place.page < 0 && place.slot < 0) return;
+  BlockGroup& blocks = groups_[group];
+  const int32_t indexed = index_.block(node, static_cast<int>(group));
+  const int32_t own = blocks.block_of(place);
+  if (indexed == PrefixIndex::none) {
+    index_.name_block(node, static_cast<int>(group), own);
+    blocks.set_node(own, node);
+  } else {
+    const BlockPlace twin = blocks.place_of(indexed);
+    blocks.retain(twin);
+    blocks.drop(place);
+    place = twin;
+  }
+}
+
+void PagedKvCache::stop_sharing(Sequence& sequence) {
+  sequence.shareable = false;
+  if (sequence.tip != PrefixIndex::none) index_.unpin(sequence.tip);
+  sequence.tip = PrefixIndex::none;
 }
 
 Status PagedKvCache::truncate(SequenceId id, int64_t length) {
   Sequence& sequence = get(id);
   if (length == sequence.appended()) return {};
-  const bool inside_block = length % block_tokens != 0;
-  if (length > sequence.appended() || length < sequence.rollback_floor ||
-      (inside_block && sequence.blocks[index_of(length / block_tokens)].slot < 0)) {
+  const bool in_range = length < sequence.appended() && length >= sequence.rollback_floor;
+  const bool has_rows =
+      !in_range || length % block_tokens == 0 ||
+      std::all_of(sequence.tables.begin(), sequence.tables.end(), [&](const Table& table) {
+        return table.places[index_of(length / block_tokens)].slot >= 0;
+      });
+  if (!in_range || !has_rows) {
     return Error{
         ErrorCode::invalid_argument,
         fmt::format(
@@ -200,41 +304,54 @@ Status PagedKvCache::truncate(SequenceId id, int64_t length) {
             length, sequence.appended(),
             std::max(sequence.rollback_floor, sequence.appended() / block_tokens * block_tokens))};
   }
-  while (static_cast<int64_t>(sequence.blocks.size()) > blocks_for(length)) {
-    const BlockPlace last = sequence.blocks.back();
-    drop(last);
-    sequence.blocks.pop_back();
-    // Was the slot handed over by the step's first block? That one is full and has its page; its
-    // rows are overwritten.
-    const size_t open = index_of(sequence.committed / block_tokens);
-    if (last.slot >= 0 && open < sequence.blocks.size() &&
-        sequence.blocks[open].slot == last.slot) {
-      drop({-1, last.slot});
-      sequence.blocks[open].slot = -1;
-    }
-  }
-  if (inside_block && sequence.blocks.back().page >= 0) {  // open again, so no longer sealed
-    drop({sequence.blocks.back().page, -1});
-    sequence.blocks.back().page = -1;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    truncate_table(groups_[g], sequence, length, sequence.tables[g]);
   }
   sequence.tokens.resize(static_cast<size_t>(length));
   sequence.committed = std::min(sequence.committed, length);
   return {};
 }
 
+void PagedKvCache::truncate_table(BlockGroup& group, const Sequence& sequence, int64_t length,
+                                  Table& table) {
+  std::vector<BlockPlace>& places = table.places;
+  while (static_cast<int64_t>(places.size()) > blocks_for(length)) {
+    const BlockPlace last = places.back();
+    group.drop(last);
+    places.pop_back();
+    // Was the slot handed over by the step's first block? That one is full and has its page, or is
+    // not seen any more; its rows are overwritten.
+    const size_t open = index_of(sequence.committed / block_tokens);
+    if (last.slot >= 0 && open < places.size() && places[open].slot == last.slot) {
+      group.drop({-1, last.slot});
+      places[open].slot = -1;
+    }
+  }
+  if (length % block_tokens != 0 && places.back().page >= 0) {  // open again, so no longer sealed
+    group.drop({places.back().page, -1});
+    places.back().page = -1;
+  }
+}
+
 Result<SequenceId> PagedKvCache::fork(SequenceId id) {
   KVART_CHECK(get(id).committed == get(id).appended(), "sequence %d has uncommitted tokens", id);
   const bool has_open = get(id).committed % block_tokens != 0;
-  KVART_RETURN_IF_ERROR(make_room(0, has_open ? 1 : 0));
+  std::fill(rooms_.begin(), rooms_.end(), Room{0, has_open ? 1 : 0});
+  KVART_RETURN_IF_ERROR(make_room());
   Sequence copy = get(id);
   copy.cached = copy.committed;
-  for (int64_t block = 0; block < copy.committed / block_tokens; ++block) {
-    retain(copy.blocks[index_of(block)]);
-  }
-  if (has_open) {
-    const int32_t slot = slots_.take();
-    std::memcpy(slots_.data(slot), slots_.data(copy.blocks.back().slot), slots_.block_bytes());
-    copy.blocks.back().slot = slot;
+  if (copy.tip != PrefixIndex::none) index_.pin(copy.tip);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    BlockGroup& group = groups_[g];
+    Table& table = copy.tables[g];
+    for (int64_t block = table.first; block < copy.committed / block_tokens; ++block) {
+      group.retain(table.places[index_of(block)]);
+    }
+    if (!has_open) continue;
+    const int32_t slot = group.slots.take();
+    std::memcpy(group.slots.data(slot), group.slots.data(table.places.back().slot),
+                group.slots.block_bytes());
+    table.places.back().slot = slot;
   }
   return add_sequence(std::move(copy));
 }
@@ -242,98 +359,53 @@ Result<SequenceId> PagedKvCache::fork(SequenceId id) {
 void PagedKvCache::release(SequenceId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  std::vector<BlockPlace>& places = found->second.blocks;
-  for (auto place = places.rbegin(); place != places.rend(); ++place) drop(*place);
+  Sequence& sequence = found->second;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<BlockPlace>& places = sequence.tables[g].places;
+    for (auto place = places.rbegin(); place != places.rend(); ++place) groups_[g].drop(*place);
+  }
+  stop_sharing(sequence);
   sequences_.erase(found);
 }
 
 void PagedKvCache::poison(SequenceId id) {
-  get(id).shareable = false;
+  stop_sharing(get(id));
 }
 
 void PagedKvCache::reset_prefix_cache() {
-  for (BlockPool* pool : {&pages_, &slots_}) {
-    while (pool->oldest_cached() >= 0) pool->discard(pool->oldest_cached());
-  }
+  for (BlockGroup& group : groups_) group.forget_nodes();
   index_.clear();
-  for (auto& [id, sequence] : sequences_) sequence.shareable = false;
+  for (auto& [id, sequence] : sequences_) {
+    sequence.shareable = false;
+    sequence.tip = PrefixIndex::none;
+  }
+}
+
+uint64_t PagedKvCache::allocated_bytes() const {
+  uint64_t bytes = 0;
+  for (const BlockGroup& group : groups_) {
+    bytes += uint64_t{group.pages.arena_bytes()} + group.slots.arena_bytes();
+  }
+  return bytes;
 }
 
 CacheStats PagedKvCache::stats() const {
-  return {pages_.count(),
-          pages_.free_count(),
-          pages_.cached_count(),
-          pages_.referenced_count(),
-          slots_.count(),
-          slots_.free_count(),
-          slots_.cached_count(),
-          slots_.referenced_count(),
-          prefix_hits_tokens_,
-          prefix_queries_tokens_,
-          evictions_};
-}
-
-Status PagedKvCache::make_room(int64_t pages, int64_t slots) {
-  const int64_t pages_available = int64_t{pages_.free_count()} + pages_.cached_count();
-  const int64_t slots_available = int64_t{slots_.free_count()} + slots_.cached_count();
-  if (pages > pages_available || slots > slots_available) {
-    return Error{
-        ErrorCode::out_of_memory,
-        fmt::format("the KV cache is full: {} pages and {} slots are needed, {} and {} can "
-                    "be had (of {} and {} in all)",
-                    pages, slots, pages_available, slots_available, pages_.count(),
-                    slots_.count())};
+  CacheStats sum;
+  for (const BlockGroup& group : groups_) {
+    const BlockCounts counts = group.counts();
+    sum.pages_total += counts.pages_total;
+    sum.pages_free += counts.pages_free;
+    sum.pages_cached += counts.pages_cached;
+    sum.pages_referenced += counts.pages_referenced;
+    sum.slots_total += counts.slots_total;
+    sum.slots_free += counts.slots_free;
+    sum.slots_cached += counts.slots_cached;
+    sum.slots_referenced += counts.slots_referenced;
   }
-  // Slots first: a cached slot takes the pages behind it along.
-  while (slots_.free_count() < slots) evict_slot();
-  while (pages_.free_count() < pages) evict(pages_.oldest_cached());
-  return {};
-}
-
-// The oldest cached slot and everything behind it, children before parents.
-void PagedKvCache::evict_slot() {
-  const int32_t top = node_of({-1, slots_.oldest_cached()});
-  int32_t node = top;
-  while (true) {
-    while (index_.first_child(node) != PrefixIndex::none) node = index_.first_child(node);
-    const int32_t parent = index_.parent(node);
-    evict(node);
-    if (node == top) return;
-    node = parent;
-  }
-}
-
-void PagedKvCache::evict(int32_t node) {
-  index_.erase(node);
-  const BlockPlace place = place_of(node);
-  if (place.page >= 0) {
-    pages_.discard(place.page);
-  } else {
-    slots_.discard(place.slot);
-  }
-  ++evictions_;
-}
-
-BlockPlace PagedKvCache::place_of(int32_t node) const {
-  if (node < pages_.count()) return {node, -1};
-  return {-1, node - pages_.count()};
-}
-
-PrefixIndex::Lookup PagedKvCache::lookup(const Sequence& sequence, int64_t block,
-                                         ContentKey key) const {
-  const int32_t parent =
-      block == 0 ? PrefixIndex::none : node_of(sequence.blocks[index_of(block - 1)]);
-  return {key, parent, sequence.salt, sequence.block(block)};
-}
-
-void PagedKvCache::retain(BlockPlace place) {
-  if (place.page >= 0) pages_.retain(place.page);
-  if (place.slot >= 0) slots_.retain(place.slot);
-}
-
-void PagedKvCache::drop(BlockPlace place) {
-  if (place.page >= 0) pages_.drop(place.page, is_indexed({place.page, -1}));
-  if (place.slot >= 0) slots_.drop(place.slot, is_indexed({-1, place.slot}));
+  sum.prefix_hits_tokens = prefix_hits_tokens_;
+  sum.prefix_queries_tokens = prefix_queries_tokens_;
+  sum.evictions = evictions_;
+  return sum;
 }
 
 }  // namespace kvart

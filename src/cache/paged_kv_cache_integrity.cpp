@@ -30,122 +30,186 @@ void add_owner(Owner& owner, int64_t block, std::span<const int32_t> tokens_befo
 }  // namespace
 
 void PagedKvCache::check_integrity() const {
-  pages_.check_integrity();
-  slots_.check_integrity();
   index_.check_integrity();
   for (const auto& [id, sequence] : sequences_) {
     check_sequence(sequence);
+    for (size_t g = 0; g < groups_.size(); ++g) check_table(sequence, g);
     if (sequence.shareable) check_shared_prefix(sequence);
   }
-  check_references();
-  if (prefix_caching_) check_index();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].pages.check_integrity();
+    groups_[g].slots.check_integrity();
+    check_references(g);
+    check_index(g);
+  }
+  if (groups_[0].is_full_attention()) check_eviction_order();
 }
 
-// The table covers the tokens exactly, and each block has the places that its state asks for.
 void PagedKvCache::check_sequence(const Sequence& sequence) const {
-  const int64_t appended = sequence.appended();
-  KVART_CHECK(sequence.committed >= 0 && sequence.committed <= appended, "committed %lld of %lld",
-              static_cast<long long>(sequence.committed), static_cast<long long>(appended));
-  const auto blocks = static_cast<int64_t>(sequence.blocks.size());
-  KVART_CHECK(blocks == (appended + block_tokens - 1) / block_tokens, "%lld blocks, %lld tokens",
-              static_cast<long long>(blocks), static_cast<long long>(appended));
+  KVART_CHECK(sequence.committed >= 0 && sequence.committed <= sequence.appended(),
+              "committed %lld of %lld", static_cast<long long>(sequence.committed),
+              static_cast<long long>(sequence.appended()));
+  KVART_CHECK(sequence.tables.size() == groups_.size(), "%zu tables", sequence.tables.size());
+  const bool has_tip = sequence.tip != PrefixIndex::none;
+  KVART_CHECK(has_tip == (sequence.shareable && sequence.committed >= block_tokens),
+              "tip %d at %lld", sequence.tip, static_cast<long long>(sequence.committed));
+}
+
+// The table covers the tokens exactly, and each block has the places that its state asks for: all
+// that queries to come see, and in the course of a step what its own queries see.
+void PagedKvCache::check_table(const Sequence& sequence, size_t group) const {
+  const Table& table = sequence.tables[group];
+  const auto blocks = static_cast<int64_t>(table.places.size());
+  KVART_CHECK(blocks == (sequence.appended() + block_tokens - 1) / block_tokens,
+              "%lld blocks, %lld tokens", static_cast<long long>(blocks),
+              static_cast<long long>(sequence.appended()));
+  const int64_t seen = groups_[group].first_visible(sequence.rollback_floor / block_tokens);
+  const bool in_step = sequence.committed < sequence.appended();
+  KVART_CHECK(in_step ? table.first <= seen : table.first == seen,
+              "blocks from %lld on, %lld are seen", static_cast<long long>(table.first),
+              static_cast<long long>(seen));
   for (int64_t block = 0; block < blocks; ++block) {
-    const BlockPlace place = sequence.blocks[static_cast<size_t>(block)];
-    const bool full = appended >= (block + 1) * block_tokens;
+    const BlockPlace place = table.places[static_cast<size_t>(block)];
+    const bool full = sequence.appended() >= (block + 1) * block_tokens;
     const bool sealed = sequence.committed >= (block + 1) * block_tokens;
-    KVART_CHECK((place.page >= 0) == (full && !is_sink(block)), "block %lld: page %d",
+    const bool has_page = full && !is_sink(block);
+    KVART_CHECK(block >= table.first || (place.page < 0 && place.slot < 0), "block %lld is held",
+                static_cast<long long>(block));
+    KVART_CHECK(place.page < 0 || has_page, "block %lld: page %d", static_cast<long long>(block),
+                place.page);
+    KVART_CHECK(block < seen || has_page == (place.page >= 0), "block %lld: page %d",
                 static_cast<long long>(block), place.page);
-    KVART_CHECK(place.slot >= 0 || (full && !is_sink(block)), "block %lld has no slot",
+    KVART_CHECK(block < seen || place.slot >= 0 || has_page, "block %lld has no slot",
                 static_cast<long long>(block));
     KVART_CHECK(place.slot < 0 || !sealed || is_sink(block), "sealed block %lld has slot %d",
                 static_cast<long long>(block), place.slot);
-    KVART_CHECK(place.page < pages_.count() && place.slot < slots_.count(), "page %d, slot %d",
-                place.page, place.slot);
+    KVART_CHECK(
+        place.page < groups_[group].pages.count() && place.slot < groups_[group].slots.count(),
+        "page %d, slot %d", place.page, place.slot);
   }
 }
 
-// A shareable sequence's committed full blocks are a path in the index.
+// A shareable sequence's committed full blocks are a path in the index, and its blocks those that
+// the path names.
 void PagedKvCache::check_shared_prefix(const Sequence& sequence) const {
-  int32_t parent = PrefixIndex::none;
-  for (int64_t block = 0; block < sequence.committed / block_tokens; ++block) {
-    const BlockPlace place = sequence.blocks[static_cast<size_t>(block)];
-    const int32_t node = node_of(place);
-    KVART_CHECK(index_.contains(node) && index_.parent(node) == parent, "block %lld: node %d",
-                static_cast<long long>(block), node);
+  int32_t node = sequence.tip;
+  for (int64_t block = sequence.committed / block_tokens; block-- > 0;) {
+    KVART_CHECK(index_.contains(node), "block %lld: node %d", static_cast<long long>(block), node);
     const auto ids = index_.tokens(node);
     KVART_CHECK(std::equal(ids.begin(), ids.end(), sequence.block(block).begin()),
                 "block %lld: node %d has other tokens", static_cast<long long>(block), node);
-    parent = node;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const BlockPlace place = sequence.tables[g].places[static_cast<size_t>(block)];
+      if (place.page < 0 && place.slot < 0) continue;
+      KVART_CHECK(index_.block(node, static_cast<int>(g)) == groups_[g].block_of(place),
+                  "block %lld: node %d names another block", static_cast<long long>(block), node);
+    }
+    node = index_.parent(node);
   }
+  KVART_CHECK(node == PrefixIndex::none, "node %d before the first block", node);
 }
 
 // Reference counts are the numbers of table entries; a block has two owners only when both hold the
 // same committed prefix, or when one sequence hands a slot from its first block to its last.
-void PagedKvCache::check_references() const {
-  std::vector<Owner> pages(static_cast<size_t>(pages_.count()));
-  std::vector<Owner> slots(static_cast<size_t>(slots_.count()));
+void PagedKvCache::check_references(size_t group) const {
+  const BlockPool& page_pool = groups_[group].pages;
+  const BlockPool& slot_pool = groups_[group].slots;
+  std::vector<Owner> pages(static_cast<size_t>(page_pool.count()));
+  std::vector<Owner> slots(static_cast<size_t>(slot_pool.count()));
   for (const auto& [id, sequence] : sequences_) {
-    const int32_t last_slot = sequence.blocks.empty() ? -1 : sequence.blocks.back().slot;
-    for (size_t block = 0; block < sequence.blocks.size(); ++block) {
-      const BlockPlace place = sequence.blocks[block];
+    const std::vector<BlockPlace>& places = sequence.tables[group].places;
+    const int32_t last_slot = places.empty() ? -1 : places.back().slot;
+    for (size_t block = 0; block < places.size(); ++block) {
+      const BlockPlace place = places[block];
       const auto index = static_cast<int64_t>(block);
       const size_t end = std::min(sequence.tokens.size(), (block + 1) * block_tokens);
       const bool sealed = sequence.committed >= (index + 1) * block_tokens;
-      const bool last = block + 1 == sequence.blocks.size();
+      const bool last = block + 1 == places.size();
       const auto before = std::span(sequence.tokens).first(end);
       if (place.page >= 0) {
         Owner& owner = pages[static_cast<size_t>(place.page)];
         add_owner(owner, index, before);
-        KVART_CHECK(sealed || pages_.references(place.page) == 1, "open page %d is shared",
+        KVART_CHECK(sealed || page_pool.references(place.page) == 1, "open page %d is shared",
                     place.page);
       }
       if (place.slot < 0) continue;
       Owner& owner = slots[static_cast<size_t>(place.slot)];
       if (place.slot == last_slot && !last && !sealed) {  // handed over: counted, owned by the last
         ++owner.references;
-        KVART_CHECK(slots_.references(place.slot) == 2, "slot %d", place.slot);
-        owner.block = static_cast<int64_t>(sequence.blocks.size()) - 1;
+        KVART_CHECK(slot_pool.references(place.slot) == 2, "slot %d", place.slot);
+        owner.block = static_cast<int64_t>(places.size()) - 1;
         owner.tokens = sequence.tokens;
         continue;
       }
       add_owner(owner, index, before);
-      KVART_CHECK(sealed || slots_.references(place.slot) == owner.references,
+      KVART_CHECK(sealed || slot_pool.references(place.slot) == owner.references,
                   "open slot %d is shared", place.slot);
     }
   }
-  for (int32_t page = 0; page < pages_.count(); ++page) {
-    KVART_CHECK(pages_.references(page) == pages[static_cast<size_t>(page)].references, "page %d",
-                page);
+  for (int32_t page = 0; page < page_pool.count(); ++page) {
+    KVART_CHECK(page_pool.references(page) == pages[static_cast<size_t>(page)].references,
+                "page %d", page);
   }
-  for (int32_t slot = 0; slot < slots_.count(); ++slot) {
-    KVART_CHECK(slots_.references(slot) == slots[static_cast<size_t>(slot)].references, "slot %d",
-                slot);
+  for (int32_t slot = 0; slot < slot_pool.count(); ++slot) {
+    KVART_CHECK(slot_pool.references(slot) == slots[static_cast<size_t>(slot)].references,
+                "slot %d", slot);
   }
 }
 
-// The index names live blocks only, cached blocks are all in it, and a block that is not referenced
-// has only descendants that are not, dropped before it: what eviction relies on.
-void PagedKvCache::check_index() const {
-  std::vector<int32_t> age(static_cast<size_t>(pages_.count() + slots_.count()), -1);
+// Blocks and nodes name each other; a node's blocks are live, and cached blocks have a node.
+void PagedKvCache::check_index(size_t group) const {
+  const BlockGroup& blocks = groups_[group];
+  int32_t named = 0;
+  for (int32_t block = 0; block < blocks.pages.count() + blocks.slots.count(); ++block) {
+    const BlockPlace place = blocks.place_of(block);
+    const BlockPool& pool = place.page >= 0 ? blocks.pages : blocks.slots;
+    const int32_t number = place.page >= 0 ? place.page : place.slot;
+    const int32_t node = blocks.node(block);
+    named += node != PrefixIndex::none ? 1 : 0;
+    KVART_CHECK(node != PrefixIndex::none ? !pool.is_free(number) : !pool.is_cached(number),
+                "block %d of node %d", block, node);
+    KVART_CHECK(node == PrefixIndex::none ||
+                    (index_.contains(node) && index_.block(node, static_cast<int>(group)) == block),
+                "node %d does not name block %d", node, block);
+  }
+  for (int32_t node = 0; node < index_.end(); ++node) {
+    named -= index_.block(node, static_cast<int>(group)) != PrefixIndex::none ? 1 : 0;
+  }
+  KVART_CHECK(named == 0, "%d blocks more than nodes", named);
+}
+
+// In a full group every node has a block, and one that is not referenced has only descendants that
+// are not, dropped before it: what eviction relies on. No node has a block in another group that is
+// in use while that one is not.
+void PagedKvCache::check_eviction_order() const {
+  const BlockGroup& full = groups_[0];
+  std::vector<int32_t> age(static_cast<size_t>(full.pages.count() + full.slots.count()), -1);
   int32_t next_age = 0;
-  for (int32_t page = pages_.oldest_cached(); page >= 0; page = pages_.younger_cached(page)) {
-    KVART_CHECK(index_.contains(node_of({page, -1})), "cached page %d is not indexed", page);
-    age[static_cast<size_t>(node_of({page, -1}))] = next_age++;
+  for (int32_t page = full.pages.oldest_cached(); page >= 0;
+       page = full.pages.younger_cached(page)) {
+    age[static_cast<size_t>(full.block_of({page, -1}))] = next_age++;
   }
-  for (int32_t slot = slots_.oldest_cached(); slot >= 0; slot = slots_.younger_cached(slot)) {
-    KVART_CHECK(index_.contains(node_of({-1, slot})), "cached slot %d is not indexed", slot);
-    age[static_cast<size_t>(node_of({-1, slot}))] = next_age++;
+  for (int32_t slot = full.slots.oldest_cached(); slot >= 0;
+       slot = full.slots.younger_cached(slot)) {
+    age[static_cast<size_t>(full.block_of({-1, slot}))] = next_age++;
   }
-  for (int32_t node = 0; node < static_cast<int32_t>(age.size()); ++node) {
+  const auto age_of = [&](int32_t node) { return age[static_cast<size_t>(index_.block(node, 0))]; };
+  for (int32_t node = 0; node < index_.end(); ++node) {
     if (!index_.contains(node)) continue;
-    const BlockPlace place = place_of(node);
-    KVART_CHECK(place.page >= 0 ? !pages_.is_free(place.page) : !slots_.is_free(place.slot),
-                "node %d is a free block", node);
+    KVART_CHECK(index_.block(node, 0) != PrefixIndex::none, "node %d has no block", node);
     const int32_t parent = index_.parent(node);
-    if (parent == PrefixIndex::none || age[static_cast<size_t>(parent)] < 0) continue;
-    KVART_CHECK(age[static_cast<size_t>(node)] >= 0 &&
-                    age[static_cast<size_t>(node)] < age[static_cast<size_t>(parent)],
-                "node %d is younger than its parent %d", node, parent);
+    if (parent != PrefixIndex::none && age_of(parent) >= 0) {
+      KVART_CHECK(age_of(node) >= 0 && age_of(node) < age_of(parent),
+                  "node %d is younger than its parent %d", node, parent);
+    }
+    for (size_t g = 1; age_of(node) >= 0 && g < groups_.size(); ++g) {
+      const int32_t block = index_.block(node, static_cast<int>(g));
+      if (block == PrefixIndex::none) continue;
+      const BlockPlace place = groups_[g].place_of(block);
+      KVART_CHECK(place.page >= 0 ? groups_[g].pages.is_cached(place.page)
+                                  : groups_[g].slots.is_cached(place.slot),
+                  "block %d of group %zu is in use", block, g);
+    }
   }
 }
 

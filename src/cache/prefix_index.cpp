@@ -12,6 +12,8 @@ namespace kvart {
 
 namespace {
 
+constexpr int32_t most_buckets = 1 << 22;
+
 ContentKey hash(const void* bytes, size_t size) {
   const XXH128_hash_t digest = XXH3_128bits(bytes, size);
   return {digest.low64, digest.high64};
@@ -24,9 +26,10 @@ uint64_t low_bits(uint64_t value, int bits) {
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(int32_t capacity, std::string_view origin, int key_bits)
-    : nodes_(static_cast<size_t>(capacity)),
-      buckets_(std::bit_ceil(std::max<size_t>(nodes_.size(), 16)), none),
+PrefixIndex::PrefixIndex(int32_t capacity, int groups, std::string_view origin, int key_bits)
+    : capacity_(capacity),
+      groups_(static_cast<size_t>(groups)),
+      buckets_(std::bit_ceil(static_cast<size_t>(std::clamp(capacity, 16, most_buckets))), none),
       origin_key_(hash(origin.data(), origin.size())),
       key_bits_(key_bits) {}
 
@@ -60,15 +63,28 @@ int32_t PrefixIndex::find(const Lookup& lookup) const {
   return node;
 }
 
-void PrefixIndex::insert(int32_t node, const Lookup& lookup) {
+int32_t PrefixIndex::unused_node() {
+  KVART_CHECK(!is_full(), "%d nodes", size_);
+  if (unused_.empty()) {
+    nodes_.emplace_back();
+    blocks_.insert(blocks_.end(), groups_, none);
+    return end() - 1;
+  }
+  const int32_t node = unused_.back();
+  unused_.pop_back();
+  return node;
+}
+
+int32_t PrefixIndex::insert(const Lookup& lookup) {
+  const int32_t node = unused_node();
   Node& entry = at(node);
-  KVART_CHECK(!entry.in_use, "node %d is in use", node);
   KVART_CHECK(lookup.tokens.size() == entry.tokens.size(), "%zu tokens", lookup.tokens.size());
   entry.key = lookup.key;
   entry.parent = lookup.parent;
   entry.first_child = none;
   entry.previous_sibling = none;
   entry.next_sibling = none;
+  entry.uses = 1;
   entry.in_use = true;
   if (lookup.parent == none) entry.salt = lookup.salt;
   std::copy(lookup.tokens.begin(), lookup.tokens.end(), entry.tokens.begin());
@@ -84,6 +100,31 @@ void PrefixIndex::insert(int32_t node, const Lookup& lookup) {
     parent.first_child = node;
   }
   ++size_;
+  return node;
+}
+
+void PrefixIndex::name_block(int32_t node, int group, int32_t block) {
+  int32_t& named = blocks_[static_cast<size_t>(node) * groups_ + static_cast<size_t>(group)];
+  KVART_CHECK(contains(node) && named == none && block >= 0, "node %d: block %d", node, block);
+  named = block;
+  ++at(node).uses;
+}
+
+void PrefixIndex::forget_block(int32_t node, int group) {
+  int32_t& named = blocks_[static_cast<size_t>(node) * groups_ + static_cast<size_t>(group)];
+  KVART_CHECK(contains(node) && named != none, "node %d names no block", node);
+  named = none;
+  drop_use(node);
+}
+
+void PrefixIndex::drop_use(int32_t node) {
+  KVART_CHECK(contains(node) && at(node).uses > 0, "node %d is not in use", node);
+  --at(node).uses;
+  while (node != none && at(node).uses == 0 && at(node).first_child == none) {
+    const int32_t parent = at(node).parent;
+    erase(node);
+    node = parent;
+  }
 }
 
 void PrefixIndex::remove_from_bucket(int32_t node) {
@@ -103,19 +144,18 @@ void PrefixIndex::remove_from_siblings(int32_t node) {
 }
 
 void PrefixIndex::erase(int32_t node) {
-  KVART_CHECK(contains(node) && first_child(node) == none, "node %d", node);
   remove_from_bucket(node);
   remove_from_siblings(node);
   at(node).in_use = false;
   at(node).salt = std::string();
+  unused_.push_back(node);
   --size_;
 }
 
 void PrefixIndex::clear() {
-  for (Node& node : nodes_) {
-    node.in_use = false;
-    node.salt = std::string();
-  }
+  nodes_.clear();
+  blocks_.clear();
+  unused_.clear();
   std::fill(buckets_.begin(), buckets_.end(), none);
   size_ = 0;
 }
@@ -129,14 +169,23 @@ void PrefixIndex::check_integrity() const {
     }
   }
   KVART_CHECK(in_buckets == size_, "%d nodes in buckets, %d counted", in_buckets, size_);
+  KVART_CHECK(size_ + static_cast<int32_t>(unused_.size()) == end() && size_ <= capacity_,
+              "%d nodes of %d, %zu unused", size_, end(), unused_.size());
   int32_t in_use = 0;
   int32_t children = 0;
   int32_t roots = 0;
-  for (const Node& node : nodes_) {
+  for (int32_t self = 0; self < end(); ++self) {
+    const Node& node = at(self);
+    int32_t blocks = 0;
+    for (size_t group = 0; group < groups_; ++group) {
+      blocks += block(self, static_cast<int>(group)) != none ? 1 : 0;
+    }
+    KVART_CHECK(node.in_use ? blocks <= node.uses : blocks == 0, "node %d names %d blocks", self,
+                blocks);
     if (!node.in_use) continue;
+    KVART_CHECK(node.uses > 0 || node.first_child != none, "nothing holds node %d", self);
     ++in_use;
     roots += node.parent == none ? 1 : 0;
-    const auto self = static_cast<int32_t>(&node - nodes_.data());
     KVART_CHECK(node.parent == none || contains(node.parent), "node %d: parent %d", self,
                 node.parent);
     for (int32_t child = node.first_child; child != none; child = at(child).next_sibling) {

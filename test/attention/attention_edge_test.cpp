@@ -177,9 +177,9 @@ TEST(AttentionEdge, SealingWritesItsSpansOnly) {
     runner.add(data);
     runner.finish(0, 50);
     const PageLayout& layout = runner.cache().page_layout();
-    for (const BlockPlace& place : runner.cache().blocks(0)) {
+    for (const BlockPlace& place : runner.cache().blocks(0, 0)) {
       if (place.page < 0) continue;
-      std::vector<uint8_t> used(layout.block_bytes(), 0);
+      std::vector<uint8_t> used(layout.block_bytes(0), 0);
       for (int layer = 0; layer < 2; ++layer) {
         for (int head = 0; head < 2; ++head) {
           const LayerFormats& formats = layout.formats(layer);
@@ -187,7 +187,7 @@ TEST(AttentionEdge, SealingWritesItsSpansOnly) {
           std::fill_n(used.begin() + layout.v(layer, head).codes, formats.v->side_bytes(80), 1);
         }
       }
-      const uint8_t* page = runner.cache().page(place.page);
+      const uint8_t* page = runner.cache().page(0, place.page);
       for (size_t i = 0; i < used.size(); ++i) {
         if (used[i] == 0) {
           EXPECT_EQ(page[i], 0xff) << preset.name << " " << i;

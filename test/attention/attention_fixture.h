@@ -26,7 +26,7 @@
 namespace kvart {
 
 // Pages and slots are never reused; bytes that are not written read as NaN, and so does a slot once
-// it is given back.
+// it is given back. Every group keeps all blocks, those outside its window too.
 class VectorKvCache final : public KvCache {
  public:
   VectorKvCache(std::span<const LayerShape> layers, std::span<const LayerFormats> formats,
@@ -60,11 +60,9 @@ class VectorKvCache final : public KvCache {
       if (takes_slot) {
         place.slot = s.blocks[b0].slot;
       } else if (place.slot < 0 && (sink || !full || durability == Durability::speculative)) {
-        place.slot = add_buffer(slots_, slot_layout_.block_bytes());
+        place.slot = add_buffers(slots_, slot_layout_);
       }
-      if (full && !sink && place.page < 0) {
-        place.page = add_buffer(pages_, page_layout_.block_bytes());
-      }
+      if (full && !sink && place.page < 0) place.page = add_buffers(pages_, page_layout_);
     }
     return {};
   }
@@ -76,7 +74,8 @@ class VectorKvCache final : public KvCache {
       const int32_t slot = std::exchange(s.blocks[b].slot, -1);
       const bool taken = std::any_of(s.blocks.begin(), s.blocks.end(),
                                      [&](const BlockPlace& place) { return place.slot == slot; });
-      if (slot >= 0 && !taken) std::memset(slots_[slot].data(), 0xff, slots_[slot].size());
+      if (slot < 0 || taken) continue;
+      for (auto& buffer : slots_[slot]) std::memset(buffer.data(), 0xff, buffer.size());
     }
   }
   Status truncate(SequenceId id, int64_t length) override {
@@ -94,15 +93,18 @@ class VectorKvCache final : public KvCache {
     return static_cast<int64_t>(sequences_[id].tokens.size());
   }
   int64_t committed(SequenceId id) const override { return sequences_[id].committed; }
-  std::span<const BlockPlace> blocks(SequenceId id) const override { return sequences_[id].blocks; }
+  std::span<const BlockPlace> blocks(SequenceId id, int) const override {
+    return sequences_[id].blocks;
+  }
   std::span<const int32_t> tokens(SequenceId id) const override { return sequences_[id].tokens; }
-  uint8_t* page(int32_t page) override { return pages_[page].data(); }
-  uint8_t* slot(int32_t slot) override { return slots_[slot].data(); }
+  uint8_t* page(int group, int32_t page) override { return pages_[page][group].data(); }
+  uint8_t* slot(int group, int32_t slot) override { return slots_[slot][group].data(); }
   const PageLayout& page_layout() const override { return page_layout_; }
   const PageLayout& slot_layout() const override { return slot_layout_; }
   int sink_blocks() const override { return sink_blocks_; }
   uint64_t allocated_bytes() const override { return 0; }
   CacheStats stats() const override { return {}; }
+  BlockCounts counts(int) const override { return {}; }
   void check_integrity() const override {}
 
  private:
@@ -111,18 +113,22 @@ class VectorKvCache final : public KvCache {
     std::vector<BlockPlace> blocks;
     int64_t committed = 0;
   };
-  static int32_t add_buffer(std::vector<AlignedBuffer<uint8_t>>& buffers, size_t bytes) {
-    buffers.emplace_back(bytes);
-    std::memset(buffers.back().data(), 0xff, bytes);
-    return static_cast<int32_t>(buffers.size()) - 1;
+  using Buffers = std::vector<AlignedBuffer<uint8_t>>;  // one for each group
+  static int32_t add_buffers(std::vector<Buffers>& all, const PageLayout& layout) {
+    Buffers& buffers = all.emplace_back();
+    for (int group = 0; group < layout.groups(); ++group) {
+      const size_t bytes = layout.block_bytes(group);
+      std::memset(buffers.emplace_back(bytes).data(), 0xff, bytes);
+    }
+    return static_cast<int32_t>(all.size()) - 1;
   }
 
   PageLayout page_layout_;
   PageLayout slot_layout_;
   int sink_blocks_;
   std::vector<Sequence> sequences_;
-  std::vector<AlignedBuffer<uint8_t>> pages_;
-  std::vector<AlignedBuffer<uint8_t>> slots_;
+  std::vector<Buffers> pages_;
+  std::vector<Buffers> slots_;
 };
 
 // The seed of this run: KVART_TEST_SEED, or a fresh one. Printed, so that a failure can be
@@ -301,10 +307,11 @@ class AttentionRunner {
   [[nodiscard]] std::vector<uint8_t> sealed_bytes(int sequence) {
     std::vector<uint8_t> bytes;
     const PageLayout& layout = cache_->page_layout();
-    for (const BlockPlace& place : cache_->blocks(sequences_[sequence].id)) {
-      if (place.page < 0) continue;
-      const uint8_t* page = cache_->page(place.page);
-      for (int layer = 0; layer < layout.layers(); ++layer) {
+    for (int layer = 0; layer < layout.layers(); ++layer) {
+      const int group = layout.group(layer);
+      for (const BlockPlace& place : cache_->blocks(sequences_[sequence].id, group)) {
+        if (place.page < 0) continue;
+        const uint8_t* page = cache_->page(group, place.page);
         const int d = layout.shape(layer).head_dim;
         for (int head = 0; head < layout.shape(layer).kv_heads; ++head) {
           const uint8_t* k = page + layout.k(layer, head).codes;

@@ -15,6 +15,12 @@
 
 namespace kvart {
 
+struct SmallGroup {
+  int window = 0;
+  int64_t pages = 0;
+  int64_t slots = 0;
+};
+
 struct SmallCache {
   int64_t pages = 16;
   int64_t slots = 8;
@@ -24,6 +30,15 @@ struct SmallCache {
   std::string formats = "int4";
   uint64_t fingerprint = 1;
   bool poison = true;
+  // Groups beside the full one, shortest window first; `full` false: instead of it.
+  std::vector<SmallGroup> windows = {};
+  bool full = true;
+
+  [[nodiscard]] std::vector<SmallGroup> groups() const {
+    std::vector<SmallGroup> all = windows;
+    if (full) all.insert(all.begin(), {0, pages, slots});
+    return all;
+  }
 };
 
 inline Policy policy_of(const std::string& text) {
@@ -32,23 +47,28 @@ inline Policy policy_of(const std::string& text) {
   return parsed.ok() ? parsed->policy : Policy{};
 }
 
-// One layer, one KV head, head_dim 16, with exactly the pages and slots that are asked for.
+// A layer for each group, one KV head, head_dim 16, with exactly the pages and slots that are asked
+// for.
 inline CacheConfig small_config(const SmallCache& small) {
   CacheConfig config;
-  config.shape.layers = {{1, 16, 0}};
+  const std::vector<SmallGroup> groups = small.groups();
+  for (const SmallGroup& group : groups) config.shape.layers.push_back({1, 16, group.window});
   config.policy = policy_of(small.formats + ",sink=" + std::to_string(small.sinks));
   config.model_fingerprint = small.fingerprint;
   config.prefix_caching = small.prefix_caching;
   config.prefix_key_bits = small.key_bits;
   config.poison_free_blocks = small.poison;
-  Result<MemoryPlan> plan = plan_memory({config.shape, config.policy, 64, 1, 0});
+  Result<MemoryPlan> plan = plan_memory({config.shape, config.policy, 64 * 12, 8, 0});
   EXPECT_TRUE(plan.ok());
   config.plan = *plan;
-  GroupPlan& group = config.plan.groups[0];
-  group.pages = small.pages;
-  group.slots = small.slots;
-  config.plan.total_bytes = static_cast<uint64_t>(group.pages) * group.page_bytes +
-                            static_cast<uint64_t>(group.slots) * group.slot_bytes;
+  config.plan.total_bytes = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    GroupPlan& group = config.plan.groups[g];
+    group.pages = groups[g].pages;
+    group.slots = groups[g].slots;
+    config.plan.total_bytes += static_cast<uint64_t>(group.pages) * group.page_bytes +
+                               static_cast<uint64_t>(group.slots) * group.slot_bytes;
+  }
   return config;
 }
 
@@ -90,19 +110,41 @@ inline bool holds_words(const uint8_t* bytes, size_t size, uint64_t word) {
          std::memcmp(bytes, bytes + sizeof word, size - sizeof word) == 0;
 }
 
-// Plays the attention layer: fills pages and slots with prefix_values. A page holds the value of
-// its last token, a slot one stripe per token.
+// Plays the attention layer: fills pages and slots with prefix_values, of each group another one. A
+// page holds the value of its last token, a slot one stripe per token.
 class Writer {
  public:
-  explicit Writer(KvCache* cache)
-      : cache_(cache),
-        page_bytes_(cache->page_layout().block_bytes()),
-        row_bytes_(cache->slot_layout().block_bytes() / block_tokens) {}
+  explicit Writer(KvCache* cache) : cache_(cache), groups_(cache->page_layout().groups()) {}
 
   // The step's tokens are those from `first` on.
   void write(SequenceId id, int64_t first) {
-    const std::vector<uint64_t> values = prefix_values(cache_->tokens(id));
-    const auto places = cache_->blocks(id);
+    for (int group = 0; group < groups_; ++group) write_group(id, first, group);
+  }
+  // Every block of the sequence holds what was computed from its tokens.
+  void verify(SequenceId id) const {
+    for (int group = 0; group < groups_; ++group) verify_group(id, group);
+  }
+
+ private:
+  static size_t at(int64_t position) { return static_cast<size_t>(position); }
+  [[nodiscard]] size_t page_bytes(int group) const {
+    return cache_->page_layout().block_bytes(group);
+  }
+  [[nodiscard]] size_t row_bytes(int group) const {
+    return cache_->slot_layout().block_bytes(group) / block_tokens;
+  }
+  [[nodiscard]] uint8_t* row(int group, int32_t slot, int64_t position) const {
+    return cache_->slot(group, slot) + row_bytes(group) * at(position % block_tokens);
+  }
+  [[nodiscard]] std::vector<uint64_t> values_of(SequenceId id, int group) const {
+    std::vector<uint64_t> values = prefix_values(cache_->tokens(id));
+    for (uint64_t& value : values) value += static_cast<uint64_t>(group) * 0x0123456789abcdefu;
+    return values;
+  }
+
+  void write_group(SequenceId id, int64_t first, int group) {
+    const std::vector<uint64_t> values = values_of(id, group);
+    const auto places = cache_->blocks(id, group);
     const auto appended = static_cast<int64_t>(values.size());
     for (auto block = static_cast<size_t>(first / block_tokens); block < places.size(); ++block) {
       const auto begin = static_cast<int64_t>(block) * block_tokens;
@@ -110,49 +152,44 @@ class Writer {
       if (place.slot >= 0) {
         // What was written in earlier steps is what a page is made of.
         for (int64_t p = begin; p < std::min(first, begin + block_tokens); ++p) {
-          ASSERT_TRUE(holds_words(row(place.slot, p), row_bytes_, values[at(p)])) << "token " << p;
+          ASSERT_TRUE(holds_words(row(group, place.slot, p), row_bytes(group), values[at(p)]))
+              << "token " << p;
         }
         for (int64_t p = std::max(first, begin); p < std::min(begin + block_tokens, appended);
              ++p) {
-          fill_words(row(place.slot, p), row_bytes_, values[at(p)]);
+          fill_words(row(group, place.slot, p), row_bytes(group), values[at(p)]);
         }
       }
       if (place.page >= 0) {
-        fill_words(cache_->page(place.page), page_bytes_, values[at(begin + block_tokens - 1)]);
+        fill_words(cache_->page(group, place.page), page_bytes(group),
+                   values[at(begin + block_tokens - 1)]);
       }
     }
   }
 
-  // Every block of the sequence holds what was computed from its tokens.
-  void verify(SequenceId id) const {
-    const std::vector<uint64_t> values = prefix_values(cache_->tokens(id));
-    const auto places = cache_->blocks(id);
+  void verify_group(SequenceId id, int group) const {
+    const std::vector<uint64_t> values = values_of(id, group);
+    const auto places = cache_->blocks(id, group);
     for (size_t block = 0; block < places.size(); ++block) {
       const int64_t begin = static_cast<int64_t>(block) * block_tokens;
       const int64_t end = std::min(begin + block_tokens, static_cast<int64_t>(values.size()));
       const BlockPlace place = places[block];
       if (place.page >= 0) {
-        ASSERT_TRUE(holds_words(cache_->page(place.page), page_bytes_, values[at(end - 1)]))
-            << "sequence " << id << " block " << block;
+        ASSERT_TRUE(
+            holds_words(cache_->page(group, place.page), page_bytes(group), values[at(end - 1)]))
+            << "sequence " << id << " group " << group << " block " << block;
       }
       const bool handed_over = block + 1 < places.size() && place.slot == places.back().slot;
       if (place.slot < 0 || handed_over) continue;
       for (int64_t p = begin; p < end; ++p) {
-        ASSERT_TRUE(holds_words(row(place.slot, p), row_bytes_, values[at(p)]))
-            << "sequence " << id << " token " << p;
+        ASSERT_TRUE(holds_words(row(group, place.slot, p), row_bytes(group), values[at(p)]))
+            << "sequence " << id << " group " << group << " token " << p;
       }
     }
   }
 
- private:
-  static size_t at(int64_t position) { return static_cast<size_t>(position); }
-  [[nodiscard]] uint8_t* row(int32_t slot, int64_t position) const {
-    return cache_->slot(slot) + row_bytes_ * at(position % block_tokens);
-  }
-
   KvCache* cache_;
-  size_t page_bytes_;
-  size_t row_bytes_;
+  int groups_;
 };
 
 // One step from reserve to commit.

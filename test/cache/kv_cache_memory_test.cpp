@@ -28,19 +28,24 @@ void expect_allocates_its_plan(const CacheShape& shape, const std::string& polic
   ASSERT_TRUE(cache.ok()) << policy << ": " << cache.error().message;
   EXPECT_EQ((*cache)->allocated_bytes(), plan->total_bytes) << policy;
   // The arenas really have room for all blocks: the last byte of each is ours.
-  const GroupPlan& group = plan->groups[0];
-  const CacheStats stats = (*cache)->stats();
-  EXPECT_EQ(stats.pages_total, group.pages);
-  EXPECT_EQ(stats.slots_total, group.slots);
-  const auto last_page = static_cast<int32_t>(group.pages - 1);
-  const auto last_slot = static_cast<int32_t>(group.slots - 1);
-  (*cache)->page(last_page)[group.page_bytes - 1] = 1;
-  (*cache)->slot(last_slot)[group.slot_bytes - 1] = 1;
-  EXPECT_EQ(static_cast<uint64_t>((*cache)->page(last_page) - (*cache)->page(0)),
-            static_cast<uint64_t>(last_page) * group.page_bytes);
-  EXPECT_EQ((*cache)->page_layout().block_bytes(), group.page_bytes);
-  EXPECT_EQ((*cache)->slot_layout().block_bytes(), group.slot_bytes);
-  EXPECT_EQ((*cache)->page_layout().padding_bytes(), group.padding_bytes);
+  const PageLayout& pages = (*cache)->page_layout();
+  const PageLayout& slots = (*cache)->slot_layout();
+  ASSERT_EQ(static_cast<size_t>(pages.groups()), plan->groups.size());
+  for (int g = 0; g < pages.groups(); ++g) {
+    const GroupPlan& group = plan->groups[static_cast<size_t>(g)];
+    const BlockCounts counts = (*cache)->counts(g);
+    EXPECT_EQ(counts.pages_total, group.pages);
+    EXPECT_EQ(counts.slots_total, group.slots);
+    const auto last_page = static_cast<int32_t>(group.pages - 1);
+    const auto last_slot = static_cast<int32_t>(group.slots - 1);
+    (*cache)->page(g, last_page)[group.page_bytes - 1] = 1;
+    (*cache)->slot(g, last_slot)[group.slot_bytes - 1] = 1;
+    EXPECT_EQ(static_cast<uint64_t>((*cache)->page(g, last_page) - (*cache)->page(g, 0)),
+              static_cast<uint64_t>(last_page) * group.page_bytes);
+    EXPECT_EQ(pages.block_bytes(g), group.page_bytes);
+    EXPECT_EQ(slots.block_bytes(g), group.slot_bytes);
+    EXPECT_EQ(pages.padding_bytes(g), group.padding_bytes);
+  }
 }
 
 TEST(KvCacheMemory, BytesPrintedAreBytesAllocated) {
@@ -56,6 +61,21 @@ TEST(KvCacheMemory, BytesPrintedAreBytesAllocated) {
   }
   const CacheShape mixed = {{{1, 64, 0}, {4, 128, 0}, {2, 80, 0}}};
   expect_allocates_its_plan(mixed, "0-1:int8,2-:int2_c64");
+}
+
+TEST(KvCacheMemory, BytesPrintedAreBytesAllocatedWithWindows) {
+  const std::vector<CacheShape> shapes = {
+      {{{2, 64, 96}, {2, 64, 0}, {2, 64, 96}, {2, 64, 0}}},       // in turns
+      {{{1, 256, 64}, {1, 256, 64}, {1, 256, 64}}},               // no full layer
+      {{{4, 128, 200}, {1, 64, 0}, {2, 80, 64}, {1, 256, 200}}},  // head sizes, two windows
+      {{{1, 64, 1}, {1, 64, 2}, {1, 64, 65}, {1, 64, 0}}}};
+  for (const CacheShape& shape : shapes) {
+    for (const Preset& preset : presets()) {
+      expect_allocates_its_plan(shape, std::string(preset.name));
+      expect_allocates_its_plan(shape, std::string(preset.name) + ",sink=3");
+    }
+    expect_allocates_its_plan(shape, "0-0:k=int8,v=f16,1-:k=int5_c64,v=int3_c64,sink=2");
+  }
 }
 
 TEST(KvCacheMemory, EachLayersFormatsAreThoseOfThePolicy) {
@@ -100,14 +120,29 @@ TEST(KvCacheMemory, PlansThatDoNotFitTheConfigurationAreRefused) {
   EXPECT_EQ(KvCache::create(bad).error().code, ErrorCode::unsupported);
 }
 
-TEST(KvCacheMemory, WindowedLayersAreRefusedByName) {
-  CacheConfig config = small_config({});
-  config.shape.layers = {{1, 16, 0}, {1, 16, 128}};
-  config.plan = *plan_memory({config.shape, config.policy, 640, 1, 0});
-  const auto cache = KvCache::create(config);
-  ASSERT_FALSE(cache.ok());
-  EXPECT_EQ(cache.error().code, ErrorCode::unsupported);
-  EXPECT_THAT(cache.error().message, HasSubstr("2 groups"));
+TEST(KvCacheMemory, PlansOfOtherGroupsAreRefused) {
+  CacheConfig good = small_config({});
+  good.shape.layers = {{1, 16, 0}, {1, 16, 128}, {1, 16, 128}};
+  good.plan = *plan_memory({good.shape, good.policy, 640, 1, 0});
+  ASSERT_TRUE(KvCache::create(good).ok());
+  CacheConfig bad = good;
+  bad.shape.layers[1].window = 129;
+  ASSERT_FALSE(KvCache::create(bad).ok());
+  EXPECT_EQ(KvCache::create(bad).error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(KvCache::create(bad).error().message, HasSubstr("2 groups"));
+  bad = good;
+  for (int layer = 1; layer < 3; ++layer) bad.shape.layers[layer].window = 129;
+  EXPECT_FALSE(KvCache::create(bad).ok());
+  bad = good;
+  std::swap(bad.plan.groups[0], bad.plan.groups[1]);
+  EXPECT_FALSE(KvCache::create(bad).ok());
+  bad = good;
+  bad.plan.groups[1].layers = {1, 1};
+  bad.shape.layers[2].window = 0;
+  EXPECT_FALSE(KvCache::create(bad).ok());
+  bad = good;
+  bad.shape.layers[0].window = -1;
+  EXPECT_EQ(KvCache::create(bad).error().code, ErrorCode::unsupported);
 }
 
 TEST(KvCacheMemory, MemoryThatCanNotBeHadIsAnError) {
@@ -156,7 +191,7 @@ TEST(KvCacheMemory, AllocationThatFailsAtAnyBlockChangesNothing) {
           EXPECT_EQ(cache->stats().slots_free, before.slots_free);
           EXPECT_EQ(cache->stats().evictions, 0);
           EXPECT_EQ(cache->appended(id), 0);
-          EXPECT_TRUE(cache->blocks(id).empty());
+          EXPECT_TRUE(cache->blocks(id, 0).empty());
         }
         cache->release(id);
         cache->check_integrity();
@@ -260,15 +295,51 @@ void* run_long_chain(void* blocks_argument) {
   return nullptr;
 }
 
-TEST(KvCacheMemory, AChainOfAHundredThousandBlocksNeedsNoStack) {
+// The same without a full group: a chain of nodes most of which name no block.
+void* run_long_windowed_chain(void* blocks_argument) {
+  const int64_t blocks = *static_cast<const int64_t*>(blocks_argument);
+  CacheConfig config = small_config({.poison = false});
+  config.shape.layers[0].window = 200;
+  config.plan = *plan_memory({config.shape, config.policy, blocks * 64 + 64, 2, 0});
+  auto created = KvCache::create(config);
+  auto cache = std::move(*created);
+  const auto tokens = text_tokens(1, blocks * 64 + 1);
+  const SequenceId first = *cache->start(tokens, "");
+  EXPECT_TRUE(cache->reserve(first, tokens, Durability::final).ok());
+  cache->commit(first, cache->appended(first));
+  cache->release(first);
+  const SequenceId second = *cache->start(tokens, "");
+  EXPECT_EQ(cache->cached_tokens(second), blocks * 64);
+  cache->check_integrity();
+  cache->release(second);
+  EXPECT_EQ(cache->stats().pages_cached, 4);
+  // What another text needs takes the last blocks of the chain, and the chain with them.
+  const auto other = text_tokens(2, 20 * 64);
+  const SequenceId third = *cache->start(other, "");
+  for (int64_t block = 0; block < 20; ++block) {
+    EXPECT_TRUE(append(*cache, third, std::span(other).subspan(block * 64, 64)).ok());
+  }
+  cache->check_integrity();
+  EXPECT_EQ(cache->cached_tokens(*cache->start(tokens, "")), 0);
+  return nullptr;
+}
+
+void run_on_a_small_stack(void* (*function)(void*), int64_t blocks) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{256} << 10), 0);
   pthread_t thread;
-  int64_t blocks = 100'000;
-  ASSERT_EQ(pthread_create(&thread, &attributes, run_long_chain, &blocks), 0);
+  ASSERT_EQ(pthread_create(&thread, &attributes, function, &blocks), 0);
   pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
+}
+
+TEST(KvCacheMemory, AChainOfAHundredThousandBlocksNeedsNoStack) {
+  run_on_a_small_stack(run_long_chain, 100'000);
+}
+
+TEST(KvCacheMemory, AWindowedChainOfAHundredThousandBlocksNeedsNoStack) {
+  run_on_a_small_stack(run_long_windowed_chain, 100'000);
 }
 
 TEST(KvCacheMemory, SequencesInBlocksBeyondTwoToThe31Bytes) {
@@ -282,16 +353,16 @@ TEST(KvCacheMemory, SequencesInBlocksBeyondTwoToThe31Bytes) {
   // One long prompt takes all pages; only a few bytes of each are touched.
   const SequenceId id = *cache.start({}, "");
   ASSERT_TRUE(cache.reserve(id, text_tokens(1, 64 * 1100 - 1), Durability::final).ok());
-  for (const BlockPlace place : cache.blocks(id)) {
+  for (const BlockPlace place : cache.blocks(id, 0)) {
     if (place.page < 0) continue;
-    uint8_t* page = cache.page(place.page);
-    ASSERT_EQ(static_cast<size_t>(page - cache.page(0)),
-              static_cast<size_t>(place.page) * cache.page_layout().block_bytes());
+    uint8_t* page = cache.page(0, place.page);
+    ASSERT_EQ(static_cast<size_t>(page - cache.page(0, 0)),
+              static_cast<size_t>(place.page) * cache.page_layout().block_bytes(0));
     if (place.page % 100 == 0) std::memcpy(page, &place.page, sizeof place.page);
   }
-  for (const BlockPlace place : cache.blocks(id)) {
+  for (const BlockPlace place : cache.blocks(id, 0)) {
     if (place.page < 0 || place.page % 100 != 0) continue;
-    EXPECT_EQ(std::memcmp(cache.page(place.page), &place.page, sizeof place.page), 0);
+    EXPECT_EQ(std::memcmp(cache.page(0, place.page), &place.page, sizeof place.page), 0);
   }
 }
 
@@ -322,7 +393,7 @@ TEST(KvCacheMemoryDeathTest, BugsOfTheCallerAbort) {
 
 TEST(KvCacheMemoryDeathTest, AStrayWriteToAFreeBlockIsFound) {
   auto cache = make_cache({});
-  cache->page(3)[17] = 0;
+  cache->page(0, 3)[17] = 0;
   EXPECT_DEATH(cache->check_integrity(), "free block 3 was written");
 }
 

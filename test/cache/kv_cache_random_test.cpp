@@ -46,7 +46,12 @@ struct ModelSequence {
 class RandomRun {
  public:
   RandomRun(const SmallCache& small, uint64_t seed)
-      : small_(small), cache_(make_cache(small)), writer_(cache_.get()), random_(seed) {}
+      : small_(small),
+        group_sizes_(small.groups()),
+        cache_(make_cache(small)),
+        writer_(cache_.get()),
+        random_(seed),
+        stored_(group_sizes_.size()) {}
 
   void step() {
     const int action = pick(0, 99);
@@ -70,11 +75,14 @@ class RandomRun {
           std::equal(tokens.begin(), tokens.end(), sequence.tokens.begin(), sequence.tokens.end()));
       writer_.verify(id);
     }
-    const CacheStats stats = cache_->stats();
-    ASSERT_EQ(stats.pages_free + stats.pages_cached + stats.pages_referenced, small_.pages);
-    ASSERT_EQ(stats.slots_free + stats.slots_cached + stats.slots_referenced, small_.slots);
-    ASSERT_EQ(stats.pages_referenced, pages_in_use());
-    ASSERT_EQ(stats.slots_referenced, slots_in_use());
+    for (int g = 0; g < groups(); ++g) {
+      const BlockCounts counts = cache_->counts(g);
+      ASSERT_EQ(counts.pages_free + counts.pages_cached + counts.pages_referenced, group(g).pages);
+      ASSERT_EQ(counts.slots_free + counts.slots_cached + counts.slots_referenced, group(g).slots);
+      ASSERT_EQ(counts.pages_referenced, pages_in_use(g));
+      ASSERT_EQ(counts.slots_referenced, slots_in_use(g));
+      for (const auto& [id, sequence] : live_) check_places(id, sequence, g);
+    }
   }
 
   // Everything comes back.
@@ -87,8 +95,8 @@ class RandomRun {
     EXPECT_EQ(cache_->stats().pages_referenced + cache_->stats().slots_referenced, 0);
     cache_->reset_prefix_cache();
     cache_->check_integrity();
-    EXPECT_EQ(cache_->stats().pages_free, small_.pages);
-    EXPECT_EQ(cache_->stats().slots_free, small_.slots);
+    EXPECT_EQ(cache_->stats().pages_free, cache_->stats().pages_total);
+    EXPECT_EQ(cache_->stats().slots_free, cache_->stats().slots_total);
   }
 
   // A run in which nothing is hit, refused or evicted tests nothing.
@@ -104,6 +112,7 @@ class RandomRun {
 
  private:
   using Live = std::map<SequenceId, ModelSequence>;
+  using Prefixes = std::set<std::pair<std::string, std::vector<int32_t>>>;
 
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   Live::iterator any() {
@@ -120,18 +129,45 @@ class RandomRun {
     return text;
   }
 
-  [[nodiscard]] int64_t pages_in_use() const {
+  [[nodiscard]] int groups() const { return static_cast<int>(group_sizes_.size()); }
+  [[nodiscard]] const SmallGroup& group(int g) const {
+    return group_sizes_[static_cast<size_t>(g)];
+  }
+  // The first block that a query at the start of `block` sees.
+  [[nodiscard]] int64_t seen_from(int g, int64_t block) const {
+    const int64_t oldest = block * 64 - group(g).window + 1;
+    return group(g).window == 0 || oldest < 0 ? 0 : oldest / 64;
+  }
+
+  // Whatever a query from `floor` on may see has its place, and between steps nothing else has.
+  void check_places(SequenceId id, const ModelSequence& sequence, int g) const {
+    const auto places = cache_->blocks(id, g);
+    const int64_t seen = seen_from(g, sequence.floor / 64);
+    for (int64_t block = 0; block < static_cast<int64_t>(places.size()); ++block) {
+      const BlockPlace place = places[static_cast<size_t>(block)];
+      const bool page = place.page >= 0;
+      const bool sealed = block >= small_.sinks && (block + 1) * 64 <= sequence.appended();
+      if (block >= seen) {
+        ASSERT_EQ(page, sealed) << "group " << g << " block " << block;
+        ASSERT_TRUE(page || place.slot >= 0) << "group " << g << " block " << block;
+      } else if (sequence.committed == sequence.appended()) {
+        ASSERT_TRUE(!page && place.slot < 0) << "group " << g << " block " << block;
+      }
+    }
+  }
+
+  [[nodiscard]] int64_t pages_in_use(int g) const {
     std::set<int32_t> pages;
     for (const auto& [id, sequence] : live_) {
-      for (const BlockPlace place : cache_->blocks(id)) pages.insert(place.page);
+      for (const BlockPlace place : cache_->blocks(id, g)) pages.insert(place.page);
     }
     pages.erase(-1);
     return static_cast<int64_t>(pages.size());
   }
-  [[nodiscard]] int64_t slots_in_use() const {
+  [[nodiscard]] int64_t slots_in_use(int g) const {
     std::set<int32_t> slots;
     for (const auto& [id, sequence] : live_) {
-      for (const BlockPlace place : cache_->blocks(id)) slots.insert(place.slot);
+      for (const BlockPlace place : cache_->blocks(id, g)) slots.insert(place.slot);
     }
     slots.erase(-1);
     return static_cast<int64_t>(slots.size());
@@ -160,8 +196,7 @@ class RandomRun {
       ASSERT_TRUE(committed_.contains({sequence.salt, first(prompt, hit)}))
           << "a prefix that nobody committed";
     }
-    // At least what a living sequence holds; exactly what was ever committed if nothing was
-    // evicted.
+    // At least what a living sequence holds; exactly what was ever stored if nothing was evicted.
     for (const auto& [other_id, other] : live_) {
       if (!other.shareable || other.salt != sequence.salt) continue;
       int64_t common = 0;
@@ -170,15 +205,52 @@ class RandomRun {
                         other.tokens.begin() + common)) {
         common += 64;
       }
+      // Of windowed layers it has only what is seen from where it stands.
+      if (!small_.windows.empty() && common != other.floor) continue;
       ASSERT_GE(hit, common);
     }
-    if (evictions == evictions_at_reset_ && hit < longest) {
-      ASSERT_FALSE(committed_.contains({sequence.salt, first(prompt, hit + 64)}));
+    if (evictions == evictions_at_reset_) {
+      ASSERT_EQ(hit, longest_stored(sequence.salt, prompt, longest));
     }
     sequence.tokens = first(prompt, hit);
     sequence.committed = sequence.floor = hit;
     sequence.shareable = small_.prefix_caching;
     live_.emplace(*id, std::move(sequence));
+  }
+
+  // The most tokens of which every group has all blocks that queries behind them see.
+  [[nodiscard]] int64_t longest_stored(const std::string& salt, const std::vector<int32_t>& prompt,
+                                       int64_t longest) const {
+    for (int64_t length = small_.prefix_caching ? longest : 0; length > 0; length -= 64) {
+      bool all = true;
+      for (int g = 0; g < groups(); ++g) {
+        for (int64_t block = seen_from(g, length / 64); block < length / 64; ++block) {
+          all = all &&
+                stored_[static_cast<size_t>(g)].contains({salt, first(prompt, (block + 1) * 64)});
+        }
+      }
+      if (all) return length;
+    }
+    return 0;
+  }
+
+  // Pages and slots that a group needs for a step from `begin` to `end`.
+  [[nodiscard]] std::pair<int64_t, int64_t> needs(int g, int64_t begin, int64_t end,
+                                                  Durability durability) const {
+    const bool final = durability == Durability::final;
+    const int64_t last = (end - 1) / 64;
+    const bool handed_over = final && begin % 64 != 0 && begin / 64 >= small_.sinks;
+    int64_t pages = 0;
+    int64_t slots = 0;
+    for (int64_t block = begin / 64; block <= last; ++block) {
+      if (final && block < seen_from(g, last)) continue;  // no query after the step sees it
+      const bool full = end >= (block + 1) * 64;
+      const bool sink = block < small_.sinks;
+      pages += full && !sink ? 1 : 0;
+      if (block * 64 < begin) continue;  // has its slot
+      if (!final || sink || (!full && !handed_over)) ++slots;
+    }
+    return {pages, slots};
   }
 
   void grow() {
@@ -196,19 +268,12 @@ class RandomRun {
 
     const int64_t begin = sequence.appended();
     const int64_t end = begin + count;
-    const int64_t new_blocks_from = (begin + 63) / 64;
-    const int64_t blocks_end = (end + 63) / 64;
-    const int64_t sinks = small_.sinks;
-    const int64_t pages = std::max<int64_t>(0, end / 64 - std::max(begin / 64, sinks));
-    int64_t slots = blocks_end - new_blocks_from;
-    if (durability == Durability::final) {
-      const int64_t new_sinks = std::max<int64_t>(0, std::min(sinks, blocks_end) - new_blocks_from);
-      const bool new_tail = end % 64 != 0 && blocks_end - 1 >= std::max(new_blocks_from, sinks);
-      const bool handed_over = begin % 64 != 0 && begin / 64 >= sinks;
-      slots = new_sinks + (new_tail && !handed_over ? 1 : 0);
+    bool fits = true;
+    for (int g = 0; g < groups(); ++g) {
+      const auto [pages, slots] = needs(g, begin, end, durability);
+      fits = fits && pages <= group(g).pages - pages_in_use(g) &&
+             slots <= group(g).slots - slots_in_use(g);
     }
-    const bool fits =
-        pages <= small_.pages - pages_in_use() && slots <= small_.slots - slots_in_use();
     const CacheStats before = cache_->stats();
     const Status status = cache_->reserve(id, tokens, durability);
     ASSERT_EQ(status.ok(), fits) << (status.ok() ? "" : status.error().message);
@@ -236,12 +301,18 @@ class RandomRun {
   }
 
   void commit_to(SequenceId id, ModelSequence& sequence, int64_t length) {
-    cache_->commit(id, length);
-    for (int64_t end = 64; sequence.shareable && end <= length; end += 64) {
-      if (end > sequence.committed / 64 * 64) {
-        committed_.insert({sequence.salt, first(sequence.tokens, end)});
+    for (int64_t block = sequence.committed / 64; block < length / 64; ++block) {
+      if (!sequence.shareable) break;
+      const auto prefix = first(sequence.tokens, (block + 1) * 64);
+      committed_.insert({sequence.salt, prefix});
+      for (int g = 0; g < groups(); ++g) {
+        const BlockPlace place = cache_->blocks(id, g)[static_cast<size_t>(block)];
+        if (place.page >= 0 || (block < small_.sinks && place.slot >= 0)) {
+          stored_[static_cast<size_t>(g)].insert({sequence.salt, prefix});
+        }
       }
     }
+    cache_->commit(id, length);
     sequence.committed = length;
     sequence.floor = std::max(sequence.floor, length / 64 * 64);
   }
@@ -284,7 +355,10 @@ class RandomRun {
     auto& [id, sequence] = *any();
     if (live_.size() >= 8) return;
     if (sequence.committed != sequence.appended()) commit_to(id, sequence, sequence.appended());
-    const bool fits = sequence.committed % 64 == 0 || slots_in_use() < small_.slots;
+    bool fits = true;
+    for (int g = 0; g < groups() && sequence.committed % 64 != 0; ++g) {
+      fits = fits && slots_in_use(g) < group(g).slots;
+    }
     const Result<SequenceId> child = cache_->fork(id);
     ASSERT_EQ(child.ok(), fits);
     if (!fits) return;
@@ -314,17 +388,20 @@ class RandomRun {
     if (pick(0, 3) != 0) return;
     cache_->reset_prefix_cache();
     committed_.clear();
+    for (Prefixes& stored : stored_) stored.clear();
     evictions_at_reset_ = cache_->stats().evictions;
     for (auto& [id, sequence] : live_) sequence.shareable = false;
     ASSERT_EQ(cache_->stats().pages_cached + cache_->stats().slots_cached, 0);
   }
 
   SmallCache small_;
+  std::vector<SmallGroup> group_sizes_;
   std::unique_ptr<KvCache> cache_;
   Writer writer_;
   std::mt19937_64 random_;
   Live live_;
-  std::set<std::pair<std::string, std::vector<int32_t>>> committed_;  // prefixes that may be found
+  Prefixes committed_;            // prefixes that may be found
+  std::vector<Prefixes> stored_;  // of each group: those whose last block was in the index
   int64_t evictions_at_reset_ = 0;
   int refused_ = 0;
   int rolled_back_ = 0;
@@ -358,6 +435,33 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"colliding_keys", {.pages = 20, .slots = 8, .sinks = 1, .key_bits = 2}, 16'000},
         Setting{"no_prefix_caching",
                 {.pages = 16, .slots = 8, .sinks = 1, .prefix_caching = false},
+                16'000},
+        Setting{"full_and_window", {.pages = 24, .slots = 9, .windows = {{96, 12, 8}}}, 24'000},
+        Setting{"full_and_window_sink",
+                {.pages = 16, .slots = 10, .sinks = 1, .windows = {{96, 12, 10}}},
+                24'000},
+        Setting{"window_only", {.windows = {{64, 9, 7}}, .full = false}, 24'000},
+        Setting{"window_only_sinks", {.sinks = 2, .windows = {{64, 8, 10}}, .full = false}, 24'000},
+        Setting{"full_and_two_windows",
+                {.pages = 24, .slots = 10, .sinks = 1, .windows = {{64, 10, 9}, {200, 20, 9}}},
+                24'000},
+        Setting{"few_windowed_pages", {.pages = 40, .slots = 14, .windows = {{96, 5, 9}}}, 16'000},
+        Setting{"few_windowed_slots",
+                {.pages = 30, .slots = 14, .sinks = 3, .windows = {{130, 14, 6}}},
+                16'000},
+        Setting{"colliding_keys_and_windows",
+                {.pages = 20,
+                 .slots = 9,
+                 .sinks = 1,
+                 .key_bits = 2,
+                 .windows = {{96, 10, 9}, {130, 11, 9}}},
+                16'000},
+        Setting{"windows_without_prefix_caching",
+                {.pages = 18,
+                 .slots = 8,
+                 .sinks = 1,
+                 .prefix_caching = false,
+                 .windows = {{96, 10, 8}}},
                 16'000}),
     [](const testing::TestParamInfo<Setting>& info) { return std::string(info.param.name); });
 

@@ -30,40 +30,40 @@ TEST(KvCacheStep, AStepThatStaysInABlockHasASlotAndNoPage) {
   auto cache = make_cache({});
   const SequenceId id = *cache->start({}, "");
   step(*cache, id, text_tokens(1, 63), Durability::final);
-  ASSERT_EQ(cache->blocks(id).size(), 1u);
-  EXPECT_EQ(cache->blocks(id)[0].page, -1);
-  EXPECT_GE(cache->blocks(id)[0].slot, 0);
+  ASSERT_EQ(cache->blocks(id, 0).size(), 1u);
+  EXPECT_EQ(cache->blocks(id, 0)[0].page, -1);
+  EXPECT_GE(cache->blocks(id, 0)[0].slot, 0);
 }
 
 TEST(KvCacheStep, BlocksFilledWhollyInAStepHavePagesAndNoSlots) {
   auto cache = make_cache({});
   const SequenceId id = *cache->start({}, "");
   step(*cache, id, text_tokens(1, 3 * 64 + 1), Durability::final);
-  ASSERT_EQ(cache->blocks(id).size(), 4u);
+  ASSERT_EQ(cache->blocks(id, 0).size(), 4u);
   for (size_t block = 0; block < 3; ++block) {
-    EXPECT_GE(cache->blocks(id)[block].page, 0);
-    EXPECT_EQ(cache->blocks(id)[block].slot, -1);
+    EXPECT_GE(cache->blocks(id, 0)[block].page, 0);
+    EXPECT_EQ(cache->blocks(id, 0)[block].slot, -1);
   }
-  EXPECT_EQ(cache->blocks(id)[3].page, -1);
-  EXPECT_GE(cache->blocks(id)[3].slot, 0);
+  EXPECT_EQ(cache->blocks(id, 0)[3].page, -1);
+  EXPECT_GE(cache->blocks(id, 0)[3].slot, 0);
 }
 
 TEST(KvCacheStep, TheOpenBlocksSlotGoesToTheStepsLastBlock) {
   auto cache = make_cache({.slots = 1});  // no second slot could be had
   const SequenceId id = *cache->start({}, "");
   ASSERT_TRUE(append(*cache, id, text_tokens(1, 10)).ok());
-  const int32_t slot = cache->blocks(id)[0].slot;
+  const int32_t slot = cache->blocks(id, 0)[0].slot;
   step(*cache, id, text_tokens(2, 54 + 64 + 5), Durability::final);
-  ASSERT_EQ(cache->blocks(id).size(), 3u);
-  EXPECT_GE(cache->blocks(id)[0].page, 0);
-  EXPECT_EQ(cache->blocks(id)[0].slot, slot);
-  EXPECT_EQ(cache->blocks(id)[1].slot, -1);
-  EXPECT_EQ(cache->blocks(id)[2].page, -1);
-  EXPECT_EQ(cache->blocks(id)[2].slot, slot);
+  ASSERT_EQ(cache->blocks(id, 0).size(), 3u);
+  EXPECT_GE(cache->blocks(id, 0)[0].page, 0);
+  EXPECT_EQ(cache->blocks(id, 0)[0].slot, slot);
+  EXPECT_EQ(cache->blocks(id, 0)[1].slot, -1);
+  EXPECT_EQ(cache->blocks(id, 0)[2].page, -1);
+  EXPECT_EQ(cache->blocks(id, 0)[2].slot, slot);
   cache->commit(id, cache->appended(id));
   cache->check_integrity();
-  EXPECT_EQ(cache->blocks(id)[0].slot, -1);
-  EXPECT_EQ(cache->blocks(id)[2].slot, slot);
+  EXPECT_EQ(cache->blocks(id, 0)[0].slot, -1);
+  EXPECT_EQ(cache->blocks(id, 0)[2].slot, slot);
   Writer(cache.get()).verify(id);
 }
 
@@ -73,7 +73,7 @@ TEST(KvCacheStep, SinkBlocksHaveSlotsForGood) {
   ASSERT_TRUE(append(*cache, id, text_tokens(1, 10)).ok());
   step(*cache, id, text_tokens(2, 64 * 4), Durability::final);
   for (int pass = 0; pass < 2; ++pass) {
-    const auto places = cache->blocks(id);
+    const auto places = cache->blocks(id, 0);
     ASSERT_EQ(places.size(), 5u);
     for (size_t block = 0; block < 5; ++block) {
       EXPECT_EQ(places[block].page >= 0, block == 2 || block == 3) << block;
@@ -92,11 +92,11 @@ TEST(KvCacheStep, SpeculativeBlocksHaveSlotsOfTheirOwnUntilTheyAreCommitted) {
   ASSERT_TRUE(append(*cache, id, text_tokens(1, 60)).ok());
   step(*cache, id, text_tokens(2, 100), Durability::speculative);
   std::set<int32_t> slots;
-  for (const BlockPlace place : cache->blocks(id)) slots.insert(place.slot);
+  for (const BlockPlace place : cache->blocks(id, 0)) slots.insert(place.slot);
   EXPECT_EQ(slots.size(), 3u);
   EXPECT_FALSE(slots.contains(-1));
-  EXPECT_GE(cache->blocks(id)[0].page, 0);
-  EXPECT_GE(cache->blocks(id)[1].page, 0);
+  EXPECT_GE(cache->blocks(id, 0)[0].page, 0);
+  EXPECT_GE(cache->blocks(id, 0)[1].page, 0);
   EXPECT_EQ(cache->stats().slots_referenced, 3);
   cache->commit(id, 128);
   cache->check_integrity();
@@ -156,7 +156,7 @@ TEST(KvCacheTruncate, SealedTokensAreRefusedAndNothingChanges) {
   EXPECT_TRUE(cache->truncate(id, 195).ok());  // the open block
   EXPECT_EQ(cache->committed(id), 195);
   EXPECT_TRUE(cache->truncate(id, 192).ok());
-  EXPECT_EQ(cache->blocks(id).size(), 3u);
+  EXPECT_EQ(cache->blocks(id, 0).size(), 3u);
   EXPECT_FALSE(cache->truncate(id, 191).ok());
   cache->check_integrity();
 }
@@ -179,8 +179,8 @@ TEST(KvCacheTruncate, FinalTokensRollBackInsideTheLastBlockOnly) {
   Writer(cache.get()).verify(id);
   EXPECT_TRUE(cache->truncate(id, 128).ok());
   cache->check_integrity();
-  EXPECT_EQ(cache->blocks(id)[1].slot, -1);  // overwritten by block 2's rows, so given back
-  EXPECT_GE(cache->blocks(id)[1].page, 0);
+  EXPECT_EQ(cache->blocks(id, 0)[1].slot, -1);  // overwritten by block 2's rows, so given back
+  EXPECT_GE(cache->blocks(id, 0)[1].page, 0);
   EXPECT_FALSE(cache->truncate(id, 127).ok());
   cache->commit(id, 128);
   cache->check_integrity();
@@ -209,9 +209,9 @@ TEST(KvCachePrefix, ASecondPromptTakesTheWholeBlocksOfTheFirst) {
       EXPECT_EQ(cache->cached_tokens(second), (length - 1) / 64 * 64);
       EXPECT_EQ(cache->committed(second), cache->cached_tokens(second));
       cache->check_integrity();
-      for (size_t block = 0; block < cache->blocks(second).size(); ++block) {
-        EXPECT_EQ(cache->blocks(second)[block].page, cache->blocks(first)[block].page);
-        EXPECT_EQ(cache->blocks(second)[block].slot, cache->blocks(first)[block].slot);
+      for (size_t block = 0; block < cache->blocks(second, 0).size(); ++block) {
+        EXPECT_EQ(cache->blocks(second, 0)[block].page, cache->blocks(first, 0)[block].page);
+        EXPECT_EQ(cache->blocks(second, 0)[block].slot, cache->blocks(first, 0)[block].slot);
       }
       Writer(cache.get()).verify(second);
       cache->release(first);
@@ -278,9 +278,9 @@ TEST(KvCachePrefix, APromptComputedTwiceAtTheSameTimeIsKeptOnce) {
     cache->commit(b, 150);
     cache->check_integrity();
     for (size_t block = 0; block < 2; ++block) {
-      EXPECT_EQ(cache->blocks(a)[block].page, cache->blocks(b)[block].page);
+      EXPECT_EQ(cache->blocks(a, 0)[block].page, cache->blocks(b, 0)[block].page);
     }
-    EXPECT_NE(cache->blocks(a)[2].slot, cache->blocks(b)[2].slot);
+    EXPECT_NE(cache->blocks(a, 0)[2].slot, cache->blocks(b, 0)[2].slot);
     EXPECT_EQ(cache->stats().pages_referenced, 2 - sinks);
     Writer(cache.get()).verify(b);
   }

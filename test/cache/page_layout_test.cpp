@@ -45,11 +45,11 @@ void expect_areas_fill_spans(const PageLayout& layout) {
     }
     EXPECT_EQ(layout.layer_offset(layer) + layout.layer_bytes(layer), span_begin);
   }
-  EXPECT_EQ(layout.block_bytes(), span_begin);
-  EXPECT_EQ(layout.code_bytes(), codes);
-  EXPECT_EQ(layout.parameter_bytes(), parameters);
-  EXPECT_EQ(layout.code_bytes() + layout.parameter_bytes() + layout.padding_bytes(),
-            layout.block_bytes());
+  EXPECT_EQ(layout.block_bytes(0), span_begin);
+  EXPECT_EQ(layout.code_bytes(0), codes);
+  EXPECT_EQ(layout.parameter_bytes(0), parameters);
+  EXPECT_EQ(layout.code_bytes(0) + layout.parameter_bytes(0) + layout.padding_bytes(0),
+            layout.block_bytes(0));
 }
 
 TEST(PageLayout, CodesAndParametersOfEveryFormatPairNeverOverlap) {
@@ -85,7 +85,7 @@ TEST(PageLayout, WritingOneSideChangesOnlyItsBytes) {
     const std::vector<LayerShape> shapes = {{2, 80, 0}, {1, 64, 0}};
     const std::vector<LayerFormats> sides = {{format, all[0]}, {all[0], format}};
     const PageLayout layout(shapes, sides);
-    std::vector<uint8_t> touched(layout.block_bytes());
+    std::vector<uint8_t> touched(layout.block_bytes(0));
     for (int layer = 0; layer < 2; ++layer) {
       for (int head = 0; head < layout.shape(layer).kv_heads; ++head) {
         const int d = layout.shape(layer).head_dim;
@@ -100,7 +100,7 @@ TEST(PageLayout, WritingOneSideChangesOnlyItsBytes) {
     }
     EXPECT_LE(*std::max_element(touched.begin(), touched.end()), 1) << format->name;
     EXPECT_EQ(static_cast<size_t>(std::count(touched.begin(), touched.end(), 1)),
-              layout.code_bytes() + layout.parameter_bytes());
+              layout.code_bytes(0) + layout.parameter_bytes(0));
   }
 }
 
@@ -111,7 +111,7 @@ TEST(PageLayout, OffsetsBeyondFourGigabytes) {
   const size_t span = 2 * formats()[0]->side_bytes(256);
   EXPECT_EQ(layout.v(2, (1 << 17) - 1).codes,
             span * ((size_t{3} << 17) - 1) + formats()[0]->side_bytes(256));
-  EXPECT_EQ(layout.block_bytes(), span * (size_t{3} << 17));
+  EXPECT_EQ(layout.block_bytes(0), span * (size_t{3} << 17));
 }
 
 TEST(PageLayoutDeathTest, FormatsThatDoNotCoverTheLayers) {

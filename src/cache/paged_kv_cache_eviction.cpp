@@ -1,0 +1,91 @@
+// Who gives way when memory is full. No function recurses: chains get as long as a pool has blocks.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "cache/paged_kv_cache.h"
+
+namespace kvart {
+
+Status PagedKvCache::make_room() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockCounts counts = groups_[g].counts();
+    const int64_t pages = counts.pages_free + counts.pages_cached;
+    const int64_t slots = counts.slots_free + counts.slots_cached;
+    if (rooms_[g].pages <= pages && rooms_[g].slots <= slots) continue;
+    const std::string where =
+        groups_.size() == 1
+            ? ""
+            : (groups_[g].is_full_attention()
+                   ? " for layers that see all tokens"
+                   : fmt::format(" for layers with a window of {}", groups_[g].window()));
+    return Error{
+        ErrorCode::out_of_memory,
+        fmt::format("the KV cache is full: {} pages and {} slots are needed{}, {} and {} can "
+                    "be had (of {} and {} in all)",
+                    rooms_[g].pages, rooms_[g].slots, where, pages, slots, counts.pages_total,
+                    counts.slots_total)};
+  }
+  // Evicting from one group never takes a free block from another.
+  for (size_t g = 0; g < groups_.size(); ++g) make_room_in(g);
+  return {};
+}
+
+void PagedKvCache::make_room_in(size_t group) {
+  const Room room = rooms_[group];
+  BlockGroup& blocks = groups_[group];
+  // Slots first: a cached slot of a full group takes the pages behind it along.
+  while (blocks.slots.free_count() < room.slots) evict_slot(group);
+  while (blocks.pages.free_count() < room.pages) {
+    const int32_t page = blocks.block_of({blocks.pages.oldest_cached(), -1});
+    if (blocks.is_full_attention()) {
+      evict_node(blocks.node(page));
+    } else {
+      evict_block(group, page);
+    }
+  }
+}
+
+// The oldest cached slot and, in a full group, everything behind it, children before parents.
+void PagedKvCache::evict_slot(size_t group) {
+  const int32_t slot = groups_[group].block_of({-1, groups_[group].slots.oldest_cached()});
+  if (!groups_[group].is_full_attention()) return evict_block(group, slot);
+  const int32_t top = groups_[group].node(slot);
+  int32_t node = top;
+  while (true) {
+    while (index_.first_child(node) != PrefixIndex::none) node = index_.first_child(node);
+    const int32_t parent = index_.parent(node);
+    evict_node(node);
+    if (node == top) return;
+    node = parent;
+  }
+}
+
+// The full group's block is the last to go, and the node with it.
+void PagedKvCache::evict_node(int32_t node) {
+  for (size_t g = groups_.size(); g-- > 0;) {
+    const int32_t block = index_.block(node, static_cast<int>(g));
+    if (block != PrefixIndex::none) evict_block(g, block);
+  }
+}
+
+void PagedKvCache::evict_block(size_t group, int32_t block) {
+  const int32_t node = groups_[group].node(block);
+  groups_[group].discard(block);
+  index_.forget_block(node, static_cast<int>(group));
+  ++evictions_;
+}
+
+// Without a full group, for a free node of the index. False: nothing is cached.
+bool PagedKvCache::evict_any_block() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int32_t page = groups_[g].pages.oldest_cached();
+    const int32_t slot = groups_[g].slots.oldest_cached();
+    if (page < 0 && slot < 0) continue;
+    evict_block(g, groups_[g].block_of(page >= 0 ? BlockPlace{page, -1} : BlockPlace{-1, slot}));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace kvart
