@@ -28,14 +28,15 @@ class TextStream {
 
 class Model {
  public:
-  // path: a GGUF file. Reads and packs all weights with `threads` threads.
+  // path: a GGUF file (or a part of one that is split), or a folder of a Hugging Face checkpoint
+  // (config.json, tokenizer.json, safetensors). Reads and packs all weights with `threads` threads.
   // Error: a file that is damaged or that Kvart doesn't run, by name.
   static Result<std::unique_ptr<Model>> load(const std::string& path, int threads);
   virtual ~Model() = default;
 
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
   [[nodiscard]] virtual uint64_t packed_weight_bytes() const = 0;
-  // A hash of the file's header and of a sample of each tensor: the same weights, the same number.
+  // A hash of the weights and of what is computed with them: another number, other K and V.
   [[nodiscard]] virtual uint64_t fingerprint() const = 0;
 
   // With begin-of-sequence if the model wants one. special: text such as <|im_start|> becomes that

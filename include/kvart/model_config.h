@@ -11,15 +11,29 @@
 
 namespace kvart {
 
-// How positions are stretched beyond the trained length. `type` is the file's own word: none,
-// linear, llama3, yarn ...
+// How positions are stretched beyond the trained length. `type` is one of none, linear, dynamic,
+// llama3, yarn, longrope; a number that is 0 was not given.
 struct RopeScaling {
   std::string type = "none";
   double factor = 1;
-  double low_freq_factor = 0;      // llama3
-  double high_freq_factor = 0;     // llama3
-  int64_t original_context = 0;    // 0: not given
-  bool factors_in_tensor = false;  // GGUF: one factor per frequency in rope_freqs.weight
+  double low_freq_factor = 0;    // llama3
+  double high_freq_factor = 0;   // llama3
+  int64_t original_context = 0;  // llama3, yarn, longrope, dynamic: what the model was trained with
+  double attention_factor = 0;   // yarn, longrope: on cosines and sines; 0: by the type's own rule
+  double beta_fast = 32;         // yarn: turns over the original context from which on a frequency
+  double beta_slow = 1;          //   stays, and up to which it is divided by `factor`
+  double mscale = 0;             // yarn: both are given or none is
+  double mscale_all_dim = 0;
+  bool truncate = true;               // yarn: the two bounds are rounded to whole channels
+  std::vector<double> short_factors;  // longrope: one for each frequency, for contexts up to the
+  std::vector<double> long_factors;   //   original one, and for longer ones
+};
+
+// Which angles a layer turns its queries and keys by.
+enum class LayerRope : uint8_t {
+  global,  // rope_theta, rope_scaling
+  local,   // rope_theta_local, not scaled (gemma3's windowed layers)
+  none,    // not at all (every fourth layer of smollm3)
 };
 
 struct ModelConfig {
@@ -34,17 +48,25 @@ struct ModelConfig {
   int head_dim = 0;
   int rope_dim = 0;  // channels of a head that rotate, from the first
   double rope_theta = 0;
+  double rope_theta_local = 0;  // of layers with LayerRope::local
   RopeScaling rope_scaling;
+  std::vector<LayerRope> layer_ropes;  // one for each layer
   float norm_eps = 0;
+  double attention_scale = 0;     // on q·k
+  double attention_soft_cap = 0;  // c·tanh(score / c); 0: none
+  double final_soft_cap = 0;      // of logits; 0: none
   int vocab = 0;
   int64_t context_length = 0;    // that the model was made for; 0: not given
   bool tied_embeddings = false;  // the output matrix is the embedding
   bool qkv_bias = false;
-  int experts = 0;                       // 0: dense
-  std::vector<LayerShape> layer_shapes;  // K and V of each layer, with its window
-  uint64_t weight_bytes = 0;             // 0: not known
-  std::string weight_basis;              // how weight_bytes was found: for a message
-  std::string run_refusal;               // why the forward pass can't run it; empty if it can
+  int experts = 0;                        // 0: dense
+  int experts_used = 0;                   // of a token
+  int expert_ffn = 0;                     // of one expert
+  bool expert_weights_sum_to_one = true;  // a token's weights are scaled so
+  std::vector<LayerShape> layer_shapes;   // K and V of each layer, with its window
+  uint64_t weight_bytes = 0;              // 0: not known
+  std::string weight_basis;               // how weight_bytes was found: for a message
+  std::string run_refusal;                // why the forward pass can't run it; empty if it can
 
   [[nodiscard]] CacheShape cache_shape() const { return CacheShape{layer_shapes}; }
   [[nodiscard]] bool windowed() const;

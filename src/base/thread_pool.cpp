@@ -1,6 +1,8 @@
 // The workers' loop: spin for a moment, then sleep until the next round of tasks.
 #include "base/thread_pool.h"
 
+#include <system_error>
+
 #include "base/check.h"
 
 namespace kvart {
@@ -20,7 +22,14 @@ void pause_cpu() {
 
 ThreadPool::ThreadPool(int threads) {
   KVART_CHECK(threads >= 1, "threads %d", threads);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(static_cast<size_t>(threads) - 1);
+  for (int i = 1; i < threads; ++i) {
+    try {
+      workers_.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error&) {
+      return;
+    }
+  }
 }
 
 ThreadPool::~ThreadPool() {

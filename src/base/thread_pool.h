@@ -13,7 +13,8 @@ namespace kvart {
 
 class ThreadPool {
  public:
-  // threads >= 1; the calling thread is one of them.
+  // threads >= 1; the calling thread is one of them. Where the system refuses to make so many, the
+  // pool has fewer.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "model/file/printable.h"
+#include "model/file/text_file.h"
+#include "model/gguf_parts.h"
 
 namespace kvart {
 namespace {
@@ -18,23 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t max_config_bytes = 16 << 20;
-
-Result<std::string> read_text(const fs::path& path) {
-  const std::string name = printable(path.string(), 512);
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) return Error{ErrorCode::io, fmt::format("{}: {}", name, error.message())};
-  if (size > max_config_bytes) {
-    return Error{ErrorCode::invalid_file, fmt::format("{}: {} bytes; a config.json has at most {}",
-                                                      name, size, max_config_bytes)};
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::string text(size, '\0');
-  if (!stream || !stream.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{ErrorCode::io, fmt::format("{}: can't be read: {}", name, std::strerror(errno))};
-  }
-  return text;
-}
 
 // All *.safetensors files of the folder; 0 if there are none.
 uint64_t safetensors_bytes(const fs::path& folder) {
@@ -50,7 +34,7 @@ uint64_t safetensors_bytes(const fs::path& folder) {
 }
 
 Result<ModelConfig> read_json_config(const fs::path& path) {
-  auto text = read_text(path);
+  auto text = read_text_file(path.string(), max_config_bytes);
   if (!text.ok()) return text.error();
   auto config = config_from_json(*text, printable(path.string(), 512));
   if (!config.ok()) return config;
@@ -107,9 +91,11 @@ Result<ModelConfig> read_model_config(const std::string& path) {
                              printable(path, 512))};
   }
   if (starts_with_gguf_magic(file) || file.extension() == ".gguf") {
-    auto gguf = GgufFile::open(path, GgufExtent::metadata);
-    if (!gguf.ok()) return gguf.error();
-    return config_from_gguf(*gguf);
+    const auto parts = open_gguf_parts(path, GgufExtent::whole);  // mapped: no weight is read
+    if (!parts.ok()) return parts.error();
+    TensorTable tensors;
+    for (const GgufFile& part : *parts) KVART_RETURN_IF_ERROR(tensors.add_gguf(part));
+    return config_from_gguf((*parts)[0], tensors);
   }
   return read_json_config(file);
 }

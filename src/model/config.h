@@ -6,10 +6,12 @@
 
 #include "kvart/model_config.h"
 #include "model/file/gguf.h"
+#include "model/tensor_table.h"
 
 namespace kvart {
 
-Result<ModelConfig> config_from_gguf(const GgufFile& file);
+// file: with the metadata; tensors: those of all parts of the model.
+Result<ModelConfig> config_from_gguf(const GgufFile& file, const TensorTable& tensors);
 
 // text: of a config.json; source: its path, for messages. weight_bytes is set from the parameter
 // count where that is known.

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <utility>
 
+#include "model/architecture.h"
 #include "model/file/printable.h"
+#include "model/rope.h"
 
 namespace kvart {
 namespace {
@@ -181,6 +183,48 @@ void set_windows(ModelConfig& config, int window, int full_every) {
     const bool full = full_every != 0 && (layer + 1) % full_every == 0;
     config.layer_shapes[layer].window = full ? 0 : window;
   }
+}
+
+namespace {
+
+std::string find_run_refusal(const ModelConfig& config) {
+  const Architecture* architecture = find_architecture(config.architecture);
+  if (architecture == nullptr) {
+    return fmt::format("architecture {} is counted but not run", config.architecture);
+  }
+  if ((config.experts != 0) != architecture->mixture) {
+    return fmt::format("{} experts: not a form of {} that is run", config.experts,
+                       config.architecture);
+  }
+  if (architecture->qkv_bias && !config.qkv_bias) return "the biases of Q, K and V are missing";
+  if (config.norm_eps <= 0) return "the epsilon of its norms is missing";
+  for (const LayerShape& layer : config.layer_shapes) {
+    if (layer.kv_heads != config.kv_heads) return "layers with different KV heads aren't run";
+  }
+  const Status rope = check_rope(config);
+  if (rope.ok()) return {};
+  // check_rope names the file itself.
+  return rope.error().message.substr(config.source.size() + 2);
+}
+
+}  // namespace
+
+void complete_config(ModelConfig& config) {
+  if (config.attention_scale == 0) {
+    config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  }
+  const Architecture* architecture = find_architecture(config.architecture);
+  const int no_rope_every = architecture != nullptr ? architecture->no_rope_every : 0;
+  if (config.layer_ropes.empty()) {
+    for (int layer = 0; layer < config.layers; ++layer) {
+      const bool local = config.architecture == "gemma3" && config.layer_shapes[layer].window != 0;
+      const bool none = no_rope_every != 0 && (layer + 1) % no_rope_every == 0;
+      config.layer_ropes.push_back(none    ? LayerRope::none
+                                   : local ? LayerRope::local
+                                           : LayerRope::global);
+    }
+  }
+  if (config.run_refusal.empty()) config.run_refusal = find_run_refusal(config);
 }
 
 Error refuse_architecture(const std::string& source, std::string_view architecture,

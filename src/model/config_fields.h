@@ -80,6 +80,11 @@ Status read_common_fields(const ConfigFields& fields, const CommonKeys& keys,
 // all layers are windowed.
 void set_windows(ModelConfig& config, int window, int full_every);
 
+// What follows from the fields: which layers are turned by which angles, the usual scale of
+// attention, and, if nothing else is, the first thing that the forward pass wouldn't do right
+// (run_refusal).
+void complete_config(ModelConfig& config);
+
 // Why an architecture is refused (unsupported): a known one whose cache can't be counted, or an
 // unknown one; `known` is the list for the message.
 Error refuse_architecture(const std::string& source, std::string_view architecture,

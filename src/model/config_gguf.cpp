@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
-#include "model/architecture.h"
 #include "model/config.h"
 #include "model/config_fields.h"
 #include "model/file/printable.h"
+#include "model/file/weight_blocks.h"
 
 namespace kvart {
 namespace {
@@ -44,9 +45,11 @@ constexpr CommonKeys common_keys{
     .experts = "expert_count",
 };
 
-// The keys that the forward pass follows, or that change nothing in it. Any other key under rope.
-// or attention. might change the result, so a file that has one isn't run.
-constexpr std::array<std::string_view, 16> followed{"attention.head_count",
+// The keys that the forward pass follows, or that change nothing in it. Any other key under these
+// groups might change the result, so a file that has one isn't run.
+constexpr std::array<std::string_view, 5> groups{"rope.", "attention.", "expert", "attn_",
+                                                 "final_"};
+constexpr std::array<std::string_view, 25> followed{"attention.head_count",
                                                     "attention.head_count_kv",
                                                     "attention.key_length",
                                                     "attention.value_length",
@@ -54,17 +57,26 @@ constexpr std::array<std::string_view, 16> followed{"attention.head_count",
                                                     "attention.layer_norm_rms_epsilon",
                                                     "attention.layer_norm_epsilon",
                                                     "rope.freq_base",
+                                                    "rope.freq_base_swa",
                                                     "rope.dimension_count",
                                                     "rope.scaling.type",
                                                     "rope.scaling.factor",
                                                     "rope.scaling.original_context_length",
                                                     "rope.scaling.finetuned",
                                                     "rope.scaling.attn_factor",
+                                                    "rope.scaling.yarn_beta_fast",
+                                                    "rope.scaling.yarn_beta_slow",
                                                     "attention.sliding_window",
-                                                    "attention.sliding_window_pattern"};
+                                                    "attention.sliding_window_pattern",
+                                                    "expert_count",
+                                                    "expert_used_count",
+                                                    "expert_feed_forward_length",
+                                                    "attn_logit_softcapping",
+                                                    "final_logit_softcapping",
+                                                    "expert_weights_norm"};
 constexpr std::array<std::string_view, 5> never_run{"embedding_scale", "residual_scale",
-                                                    "logit_scale", "attn_logit_softcapping",
-                                                    "final_logit_softcapping"};
+                                                    "logit_scale", "leading_dense_block_count",
+                                                    "interleave_moe_layer_step"};
 
 // Fields under the architecture's prefix.
 class GgufFields final : public ConfigFields {
@@ -170,9 +182,32 @@ Status read_windows(const GgufFields& fields, const Family& family, ModelConfig&
   return reader.status();
 }
 
-Status read_rope(const GgufFields& fields, const GgufFile& file, ModelConfig& config) {
+// The values of a small tensor of f32; empty if it isn't there or the file was opened without data.
+std::vector<double> values_of(const TensorTable& tensors, const std::string& name) {
+  const StoredTensor* tensor = tensors.find(name);
+  if (tensor == nullptr || tensor->type != WeightType::F32) return {};
+  std::vector<float> values(tensor->data.size() / sizeof(float));
+  decode_weights(tensor->type, tensor->data.data(), values.size(), values.data());
+  return {values.begin(), values.end()};
+}
+
+// Llama 3's factors and LongRoPE's lists are tensors; what such a file says of them is in no key.
+void read_rope_tensors(const TensorTable& tensors, RopeScaling& scaling) {
+  if (tensors.find("rope_freqs.weight") != nullptr) {
+    scaling.type = "llama3";
+    scaling.short_factors = scaling.long_factors = values_of(tensors, "rope_freqs.weight");
+  }
+  if (tensors.find("rope_factors_long.weight") != nullptr) {
+    scaling.type = "longrope";
+    scaling.short_factors = values_of(tensors, "rope_factors_short.weight");
+    scaling.long_factors = values_of(tensors, "rope_factors_long.weight");
+  }
+}
+
+Status read_rope(const GgufFields& fields, const TensorTable& tensors, ModelConfig& config) {
   FieldReader reader(fields);
   config.rope_theta = reader.number_or("rope.freq_base", 1, 1e12, 10000);
+  config.rope_theta_local = reader.number_or("rope.freq_base_swa", 1, 1e12, 10000);
   config.rope_dim = static_cast<int>(
       reader.integer_or("rope.dimension_count", {2, config.head_dim}, config.head_dim));
   if (config.rope_dim % 2 != 0) {
@@ -180,68 +215,83 @@ Status read_rope(const GgufFields& fields, const GgufFile& file, ModelConfig& co
                 fmt::format("is {}; it must be even", config.rope_dim));
   }
   RopeScaling& scaling = config.rope_scaling;
-  scaling.type = printable(reader.text_or("rope.scaling.type", "none"));
+  // A factor alone is linear scaling: files from before the type was written.
+  const bool factor_alone = fields.has("rope.scaling.factor");
+  scaling.type = printable(reader.text_or("rope.scaling.type", factor_alone ? "linear" : "none"));
   scaling.factor = reader.number_or("rope.scaling.factor", 1e-3, 1e4, 1);
-  scaling.original_context =
-      reader.integer_or("rope.scaling.original_context_length", {0, int64_t{1} << 31}, 0);
-  const double attention_factor = reader.number_or("rope.scaling.attn_factor", 0, 1e4, 1);
-  scaling.factors_in_tensor = file.find_tensor("rope_freqs.weight") != nullptr;
-  const bool known = scaling.type == "none" || (scaling.type == "linear" && scaling.factor == 1);
-  if (!known || attention_factor != 1) {
-    config.run_refusal = fmt::format(
-        "rope scaling {} (factor {:g}, attention factor {:g}) isn't supported by the forward pass; "
-        "supported: none, factors in rope_freqs.weight",
-        scaling.type, scaling.factor, attention_factor);
+  scaling.original_context = reader.integer_or("rope.scaling.original_context_length",
+                                               {0, int64_t{1} << 31}, config.context_length);
+  scaling.beta_fast = reader.number_or("rope.scaling.yarn_beta_fast", 1e-3, 1e4, 32);
+  scaling.beta_slow = reader.number_or("rope.scaling.yarn_beta_slow", 1e-3, 1e4, 1);
+  const double attention_factor = reader.number_or("rope.scaling.attn_factor", 1e-3, 1e3, 1);
+  read_rope_tensors(tensors, scaling);
+  scaling.attention_factor = attention_factor;
+  // There the file's factor is one more on top of the rule's own.
+  if (scaling.type == "yarn") {
+    scaling.attention_factor *= scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
   }
   return reader.status();
 }
 
-// The first thing that the forward pass wouldn't do right; empty if there is none.
-std::string find_run_refusal(const GgufFields& fields, const GgufFile& file, const Family& family,
-                             const ModelConfig& config) {
-  if (find_architecture(family.name) == nullptr) {
-    return fmt::format("architecture {} is counted but not run", family.name);
+Status read_numerics(const GgufFields& fields, ModelConfig& config) {
+  FieldReader reader(fields);
+  const bool gemma2 = config.architecture == "gemma2";
+  config.attention_soft_cap =
+      reader.number_or("attn_logit_softcapping", 1e-3, 1e6, gemma2 ? 50 : 0);
+  config.final_soft_cap = reader.number_or("final_logit_softcapping", 1e-3, 1e6, gemma2 ? 30 : 0);
+  // The largest gemmas scale by hidden / heads; no key says so.
+  const bool by_hidden =
+      (gemma2 && config.layers == 46) || (config.architecture == "gemma3" && config.layers == 62);
+  if (by_hidden) {
+    config.attention_scale = 1 / std::sqrt(static_cast<double>(config.hidden) / config.q_heads);
   }
-  if (config.experts != 0) return fmt::format("{} experts: mixtures aren't run", config.experts);
-  if (config.windowed()) return "sliding-window layers aren't run, only counted";
-  if (config.norm_eps <= 0) return fields.full_name(common_keys.norm_eps) + " is missing";
-  for (const LayerShape& layer : config.layer_shapes) {
-    if (layer.kv_heads != config.kv_heads) return "layers with different KV heads aren't run";
-  }
+  if (config.experts == 0) return reader.status();
+  config.experts_used = static_cast<int>(reader.integer("expert_used_count", {1, config.experts}));
+  config.expert_ffn =
+      static_cast<int>(reader.integer_or("expert_feed_forward_length", {1, 1 << 22}, config.ffn));
+  config.expert_weights_sum_to_one = reader.boolean_or("expert_weights_norm", true);
+  return reader.status();
+}
+
+// The first key that the forward pass wouldn't follow; empty if there is none.
+std::string find_unknown_key(const GgufFields& fields, const GgufFile& file) {
+  const auto causal = fields.boolean("attention.causal");
+  if (!causal.ok() || !causal->value_or(true)) return "attention in both directions isn't run";
   for (const std::string_view key : never_run) {
     if (fields.has(key)) return fields.full_name(key) + " isn't known to the forward pass";
   }
+  const std::string prefix = fields.full_name("");
   for (const GgufEntry& entry : file.entries()) {
-    for (const std::string_view group : {"rope.", "attention."}) {
-      const std::string prefix = fields.full_name("");
-      if (entry.key.find(fields.full_name(group)) != 0) continue;
-      const std::string_view key = entry.key.substr(prefix.size());
-      if (std::find(followed.begin(), followed.end(), key) == followed.end()) {
-        return printable(entry.key) + " isn't known to the forward pass";
-      }
+    if (entry.key.substr(0, prefix.size()) != prefix) continue;
+    const std::string_view key = entry.key.substr(prefix.size());
+    const bool matters = std::any_of(groups.begin(), groups.end(), [&](std::string_view group) {
+      return key.substr(0, group.size()) == group;
+    });
+    if (matters && std::find(followed.begin(), followed.end(), key) == followed.end()) {
+      return printable(entry.key) + " isn't known to the forward pass";
     }
   }
-  return config.run_refusal;
+  return {};
 }
 
 // Rows of the embedding, which must agree with what the metadata says.
-Status read_vocab(const GgufFields& fields, const GgufFile& file, ModelConfig& config) {
+Status read_vocab(const GgufFields& fields, const TensorTable& tensors, ModelConfig& config) {
   FieldReader reader(fields);
   const int64_t said = reader.integer_or("vocab_size", {1, max_vocab}, 0);
   KVART_RETURN_IF_ERROR(reader.status());
-  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  const StoredTensor* embedding = tensors.find("token_embd.weight");
   if (embedding == nullptr) {
     return Error{ErrorCode::invalid_file,
                  fmt::format("{}: tensor token_embd.weight is missing: not a language model, or "
                              "not all of one",
-                             file.name())};
+                             fields.source())};
   }
-  const int64_t rows = embedding->rows();
-  if (rows < 1 || rows > max_vocab || embedding->columns() != config.hidden) {
+  const int64_t rows = embedding->dims[1];
+  if (rows < 1 || rows > max_vocab || embedding->dims[0] != config.hidden) {
     return Error{ErrorCode::invalid_file,
                  fmt::format("{}: tensor token_embd.weight has {} rows of {}; expected rows of {} "
                              "({})",
-                             file.name(), rows, embedding->columns(), config.hidden,
+                             fields.source(), rows, embedding->dims[0], config.hidden,
                              fields.full_name(common_keys.hidden))};
   }
   if (said != 0 && said != rows) {
@@ -252,16 +302,16 @@ Status read_vocab(const GgufFields& fields, const GgufFile& file, ModelConfig& c
   return reader.status();
 }
 
-void read_tensor_facts(const GgufFile& file, ModelConfig& config) {
-  config.tied_embeddings = file.find_tensor("output.weight") == nullptr;
-  config.qkv_bias = file.find_tensor("blk.0.attn_q.bias") != nullptr;
-  for (const GgufTensor& tensor : file.tensors()) config.weight_bytes += tensor.size_bytes;
+void read_tensor_facts(const TensorTable& tensors, ModelConfig& config) {
+  config.tied_embeddings = tensors.find("output.weight") == nullptr;
+  config.qkv_bias = tensors.find("blk.0.attn_q.bias") != nullptr;
+  for (const auto& [name, tensor] : tensors.all()) config.weight_bytes += tensor.size_bytes;
   config.weight_basis = "tensors of the file";
 }
 
 }  // namespace
 
-Result<ModelConfig> config_from_gguf(const GgufFile& file) {
+Result<ModelConfig> config_from_gguf(const GgufFile& file, const TensorTable& tensors) {
   const auto architecture = file.get_string("general.architecture");
   if (!architecture.ok()) return architecture.error();
   const auto family = std::find_if(families.begin(), families.end(), [&](const Family& known) {
@@ -287,10 +337,12 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   }
   KVART_RETURN_IF_ERROR(reader.status());
   KVART_RETURN_IF_ERROR(read_windows(fields, *family, config));
-  KVART_RETURN_IF_ERROR(read_rope(fields, file, config));
-  KVART_RETURN_IF_ERROR(read_vocab(fields, file, config));
-  read_tensor_facts(file, config);
-  config.run_refusal = find_run_refusal(fields, file, *family, config);
+  KVART_RETURN_IF_ERROR(read_rope(fields, tensors, config));
+  KVART_RETURN_IF_ERROR(read_numerics(fields, config));
+  KVART_RETURN_IF_ERROR(read_vocab(fields, tensors, config));
+  read_tensor_facts(tensors, config);
+  config.run_refusal = find_unknown_key(fields, file);
+  complete_config(config);
   return config;
 }
 

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/config.h"
 #include "model/config_fields.h"
+#include "model/file/json_text.h"
 #include "model/file/printable.h"
 
 namespace kvart {
@@ -24,7 +26,8 @@ enum class WindowRule {
 };
 
 struct Family {
-  std::string_view name;  // model_type
+  std::string_view name;          // model_type
+  std::string_view architecture;  // what GGUF calls it
   WindowRule windows = WindowRule::none;
   int full_every = 0;
   CommonDefaults defaults;
@@ -32,23 +35,41 @@ struct Family {
 };
 
 constexpr std::array<Family, 16> families{{
-    {"llama", WindowRule::none, 0, {}, false},
-    {"mistral", WindowRule::all, 0, {}, false},
-    {"mixtral", WindowRule::all, 0, {}, false},
-    {"qwen2", WindowRule::switched, 0, {}, true},
-    {"qwen2_moe", WindowRule::switched, 0, {}, true},
-    {"qwen3", WindowRule::switched, 0, {0, 0, 128}, false},
-    {"qwen3_moe", WindowRule::switched, 0, {0, 0, 128}, false},
-    {"gemma", WindowRule::none, 0, {0, 0, 256}, false},
-    {"gemma2", WindowRule::pattern, 2, {0, 0, 256}, false},
-    {"gemma3_text", WindowRule::pattern, 6, {8, 4, 256}, false},
-    {"gpt_oss", WindowRule::listed, 0, {0, 0, 64}, true},
-    {"phi3", WindowRule::all, 0, {}, false},
-    {"smollm3", WindowRule::switched, 0, {}, false},
-    {"granite", WindowRule::none, 0, {}, false},
-    {"internlm2", WindowRule::none, 0, {}, false},
-    {"starcoder2", WindowRule::all, 0, {}, true},
+    {"llama", "llama", WindowRule::none, 0, {}, false},
+    {"mistral", "mistral", WindowRule::all, 0, {}, false},
+    {"mixtral", "mixtral", WindowRule::all, 0, {}, false},
+    {"qwen2", "qwen2", WindowRule::switched, 0, {}, true},
+    {"qwen2_moe", "qwen2moe", WindowRule::switched, 0, {}, true},
+    {"qwen3", "qwen3", WindowRule::switched, 0, {0, 0, 128}, false},
+    {"qwen3_moe", "qwen3moe", WindowRule::switched, 0, {0, 0, 128}, false},
+    {"gemma", "gemma", WindowRule::none, 0, {0, 0, 256}, false},
+    {"gemma2", "gemma2", WindowRule::pattern, 2, {0, 0, 256}, false},
+    {"gemma3_text", "gemma3", WindowRule::pattern, 6, {8, 4, 256}, false},
+    {"gpt_oss", "gpt-oss", WindowRule::listed, 0, {0, 0, 64}, true},
+    {"phi3", "phi3", WindowRule::all, 0, {}, false},
+    {"smollm3", "smollm3", WindowRule::switched, 0, {}, false},
+    {"granite", "granite", WindowRule::none, 0, {}, false},
+    {"internlm2", "internlm2", WindowRule::none, 0, {}, false},
+    {"starcoder2", "starcoder2", WindowRule::all, 0, {}, true},
 }};
+
+// What rope_parameters and rope_scaling may say. Any other key might change the angles.
+constexpr std::array<std::string_view, 16> rope_keys{"rope_theta",
+                                                     "rope_type",
+                                                     "type",
+                                                     "factor",
+                                                     "low_freq_factor",
+                                                     "high_freq_factor",
+                                                     "attention_factor",
+                                                     "original_max_position_embeddings",
+                                                     "beta_fast",
+                                                     "beta_slow",
+                                                     "mscale",
+                                                     "mscale_all_dim",
+                                                     "truncate",
+                                                     "short_factor",
+                                                     "long_factor",
+                                                     "partial_rotary_factor"};
 
 constexpr CommonKeys common_keys{
     .layers = "num_hidden_layers",
@@ -71,6 +92,7 @@ class JsonFields final : public ConfigFields {
   [[nodiscard]] std::string full_name(std::string_view key) const override {
     return prefix_ + std::string(key);
   }
+  [[nodiscard]] bool given(std::string_view key) const { return object_.contains(key); }
   // The value, or null where it is absent or null.
   [[nodiscard]] const Json* find(std::string_view key) const {
     const auto it = object_.find(key);
@@ -100,6 +122,17 @@ class JsonFields final : public ConfigFields {
     if (value == nullptr) return std::optional<std::string>();
     if (!value->is_string()) return wrong_type(key, *value, "a string");
     return std::optional<std::string>(value->get<std::string>());
+  }
+  [[nodiscard]] Result<std::vector<double>> numbers(std::string_view key) const {
+    const Json* value = find(key);
+    std::vector<double> values;
+    if (value == nullptr) return values;
+    if (!value->is_array()) return wrong_type(key, *value, "a list of numbers");
+    for (const Json& one : *value) {
+      if (!one.is_number()) return wrong_type(key, one, "a list of numbers");
+      values.push_back(one.get<double>());
+    }
+    return values;
   }
   [[nodiscard]] Result<std::optional<std::vector<int64_t>>> integers(
       std::string_view key) const override {
@@ -219,28 +252,146 @@ Status read_windows(const JsonFields& fields, const Family& family, ModelConfig&
   return reader.status();
 }
 
+// One object of rope parameters, into config.rope_theta, rope_dim and rope_scaling.
+Status read_rope_object(const JsonFields& fields, const Json& object, ModelConfig& config) {
+  FieldReader reader(fields);
+  RopeScaling& rope = config.rope_scaling;
+  config.rope_theta = reader.number_or("rope_theta", 1, 1e12, config.rope_theta);
+  rope.type = printable(reader.text_or("rope_type", reader.text_or("type", "none")));
+  if (rope.type == "default") rope.type = "none";
+  if (rope.type == "su") rope.type = "longrope";  // its name in the first checkpoints
+  rope.original_context = reader.integer_or("original_max_position_embeddings",
+                                            {0, int64_t{1} << 31}, rope.original_context);
+  // LongRoPE's checkpoints give two lengths instead.
+  const double grown =
+      rope.original_context > 0 && rope.type == "longrope"
+          ? static_cast<double>(config.context_length) / static_cast<double>(rope.original_context)
+          : 1;
+  rope.factor = reader.number_or("factor", 1e-3, 1e4, grown);
+  rope.low_freq_factor = reader.number_or("low_freq_factor", 0, 1e4, 0);
+  rope.high_freq_factor = reader.number_or("high_freq_factor", 0, 1e4, 0);
+  rope.attention_factor = reader.number_or("attention_factor", 1e-3, 1e3, 0);
+  rope.beta_fast = reader.number_or("beta_fast", 1e-3, 1e4, 32);
+  rope.beta_slow = reader.number_or("beta_slow", 1e-3, 1e4, 1);
+  rope.mscale = reader.number_or("mscale", 0, 1e3, 0);
+  rope.mscale_all_dim = reader.number_or("mscale_all_dim", 0, 1e3, 0);
+  rope.truncate = reader.boolean_or("truncate", true);
+  const double part = reader.number_or("partial_rotary_factor", 0.01, 1, 0);
+  if (part != 0) config.rope_dim = static_cast<int>(config.head_dim * part);
+  KVART_RETURN_IF_ERROR(reader.status());
+  for (auto [key, list] : {std::pair("short_factor", &rope.short_factors),
+                           std::pair("long_factor", &rope.long_factors)}) {
+    auto values = fields.numbers(key);
+    if (!values.ok()) return values.error();
+    *list = std::move(*values);
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(rope_keys.begin(), rope_keys.end(), key) != rope_keys.end()) continue;
+    config.run_refusal =
+        fmt::format("{} isn't known to the forward pass", printable(fields.full_name(key)));
+  }
+  return {};
+}
+
 Status read_rope(const JsonFields& fields, ModelConfig& config) {
   FieldReader reader(fields);
-  config.rope_dim = config.head_dim;
   config.rope_theta = reader.number_or("rope_theta", 1, 1e12, 10000);
+  config.rope_theta_local = reader.number_or("rope_local_base_freq", 1, 1e12, 10000);
+  const double part = reader.number_or("partial_rotary_factor", 0.01, 1, 1);
+  config.rope_dim = static_cast<int>(config.head_dim * part);
+  config.rope_scaling.original_context = reader.integer_or(
+      "original_max_position_embeddings", {0, int64_t{1} << 31}, config.context_length);
   KVART_RETURN_IF_ERROR(reader.status());
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
     const Json* object = fields.find(key);
     if (object == nullptr || !object->is_object()) continue;
     const JsonFields inner(*object, fields.source(), fields.full_name(key) + ".");
-    FieldReader scaling(inner);
-    RopeScaling& rope = config.rope_scaling;
-    config.rope_theta = scaling.number_or("rope_theta", 1, 1e12, config.rope_theta);
-    rope.type = printable(scaling.text_or("rope_type", scaling.text_or("type", "none")));
-    if (rope.type == "default") rope.type = "none";
-    rope.factor = scaling.number_or("factor", 1e-3, 1e4, 1);
-    rope.low_freq_factor = scaling.number_or("low_freq_factor", 0, 1e4, 0);
-    rope.high_freq_factor = scaling.number_or("high_freq_factor", 0, 1e4, 0);
-    rope.original_context =
-        scaling.integer_or("original_max_position_embeddings", {0, int64_t{1} << 31}, 0);
-    KVART_RETURN_IF_ERROR(scaling.status());
+    const Json* global = inner.find("full_attention");
+    if (global == nullptr || !global->is_object()) {
+      KVART_RETURN_IF_ERROR(read_rope_object(inner, *object, config));
+      continue;
+    }
+    // Families whose windowed layers have angles of their own.
+    const JsonFields full(*global, fields.source(), inner.full_name("full_attention."));
+    KVART_RETURN_IF_ERROR(read_rope_object(full, *global, config));
+    const Json* local = inner.find("sliding_attention");
+    if (local == nullptr || !local->is_object()) continue;
+    const JsonFields sliding(*local, fields.source(), inner.full_name("sliding_attention."));
+    FieldReader local_reader(sliding);
+    config.rope_theta_local =
+        local_reader.number_or("rope_theta", 1, 1e12, config.rope_theta_local);
+    if (local_reader.text_or("rope_type", "default") != "default") {
+      config.run_refusal = sliding.full_name("rope_type") + " isn't default";
+    }
+    KVART_RETURN_IF_ERROR(local_reader.status());
   }
-  return {};
+  if (config.rope_dim < 2 || config.rope_dim % 2 != 0) {
+    reader.fail(ErrorCode::invalid_file, "partial_rotary_factor",
+                fmt::format("gives {} channels that turn; they must be even", config.rope_dim));
+  }
+  // A stretched model's context is what it is stretched to. Llama 3 and LongRoPE state that one.
+  const RopeScaling& rope = config.rope_scaling;
+  const int64_t trained = rope.type == "yarn" ? rope.original_context : config.context_length;
+  if (rope.type == "linear" || rope.type == "dynamic" || rope.type == "yarn") {
+    config.context_length = std::max(
+        config.context_length, static_cast<int64_t>(static_cast<double>(trained) * rope.factor));
+  }
+  return reader.status();
+}
+
+Status read_experts(const JsonFields& fields, ModelConfig& config) {
+  FieldReader reader(fields);
+  config.experts = static_cast<int>(reader.integer_or("num_experts", {0, 4096}, config.experts));
+  if (config.experts == 0) return reader.status();
+  config.experts_used =
+      static_cast<int>(reader.integer_or("num_experts_per_tok", {1, config.experts}, 1));
+  config.expert_ffn =
+      static_cast<int>(reader.integer_or("moe_intermediate_size", {1, 1 << 22}, config.ffn));
+  config.expert_weights_sum_to_one = reader.boolean_or("norm_topk_prob", false);
+  const Json* dense = fields.find("mlp_only_layers");
+  if (reader.integer_or("decoder_sparse_step", {1, 1024}, 1) != 1 ||
+      (dense != nullptr && !(dense->is_array() && dense->empty()))) {
+    config.run_refusal = "some layers have experts and some have none: not a form that is run";
+  }
+  return reader.status();
+}
+
+// Numbers and names that change what a forward pass computes.
+Status read_numerics(const JsonFields& fields, ModelConfig& config) {
+  FieldReader reader(fields);
+  const bool gemma = config.architecture.substr(0, 5) == "gemma";
+  const double scalar = reader.number_or("query_pre_attn_scalar", 1e-3, 1e6, 0);
+  if (scalar != 0) config.attention_scale = 1 / std::sqrt(scalar);
+  // gemma2 has caps where nothing is said of them, and none where null is.
+  const bool gemma2 = config.architecture == "gemma2";
+  const auto cap = [&](std::string_view key, double usual) {
+    return reader.number_or(key, 1e-3, 1e6, gemma2 && !fields.given(key) ? usual : 0);
+  };
+  config.attention_soft_cap = cap("attn_logit_softcapping", 50);
+  config.final_soft_cap = cap("final_logit_softcapping", 30);
+  const std::string activation = reader.text_or(
+      "hidden_activation", reader.text_or("hidden_act", gemma ? "gelu_pytorch_tanh" : "silu"));
+  const std::string expected = gemma ? "gelu_pytorch_tanh" : "silu";
+  if (activation != expected) {
+    config.run_refusal =
+        fmt::format("the activation {} isn't known to the forward pass, which has {} for {}",
+                    printable(activation), expected, config.architecture);
+  }
+  if (reader.boolean_or("use_bidirectional_attention", false)) {
+    config.run_refusal = "attention in both directions isn't run";
+  }
+  return reader.status();
+}
+
+// smollm3: 1 for layers that are turned.
+Status read_no_rope_layers(const JsonFields& fields, ModelConfig& config) {
+  if (fields.find("no_rope_layers") == nullptr) return {};
+  FieldReader reader(fields);
+  const auto turned = reader.per_layer("no_rope_layers", {0, 1}, config.layers, 1);
+  for (const int64_t one : turned) {
+    config.layer_ropes.push_back(one != 0 ? LayerRope::global : LayerRope::none);
+  }
+  return reader.status();
 }
 
 void estimate_weights(const JsonFields& root, ModelConfig& config) {
@@ -255,11 +406,10 @@ void estimate_weights(const JsonFields& root, ModelConfig& config) {
 Result<ModelConfig> config_of_family(const JsonFields& fields, const Family& family) {
   ModelConfig config;
   config.source = fields.source();
-  config.architecture = family.name;
+  config.architecture = family.architecture;
   KVART_RETURN_IF_ERROR(refuse_uncounted_keys(fields));
   KVART_RETURN_IF_ERROR(read_common_fields(fields, common_keys, family.defaults, config));
   FieldReader reader(fields);
-  config.experts = static_cast<int>(reader.integer_or("num_experts", {0, 4096}, config.experts));
   const bool usually_tied = family.name.substr(0, 5) == "gemma";
   config.tied_embeddings = reader.boolean_or("tie_word_embeddings", usually_tied);
   config.qkv_bias = reader.boolean_or("attention_bias", family.qkv_bias);
@@ -268,14 +418,19 @@ Result<ModelConfig> config_of_family(const JsonFields& fields, const Family& fam
   KVART_RETURN_IF_ERROR(reader.status());
   KVART_RETURN_IF_ERROR(read_windows(fields, family, config));
   KVART_RETURN_IF_ERROR(read_rope(fields, config));
-  config.run_refusal = "a config.json is counted only: `kvart run` takes a GGUF file";
+  KVART_RETURN_IF_ERROR(read_experts(fields, config));
+  KVART_RETURN_IF_ERROR(read_numerics(fields, config));
+  KVART_RETURN_IF_ERROR(read_no_rope_layers(fields, config));
+  complete_config(config);
   return config;
 }
 
 }  // namespace
 
 Result<ModelConfig> config_from_json(std::string_view text, const std::string& source) {
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto parsed = parse_json(text, source);
+  if (!parsed.ok()) return parsed.error();
+  const Json& root = *parsed;
   if (!root.is_object()) {
     return Error{ErrorCode::invalid_file,
                  fmt::format("{}: neither a GGUF file nor a JSON object", source)};

@@ -1,35 +1,13 @@
 // Loading a model, and text in and out of it.
 #include "model/loaded_model.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 
-#include "model/config.h"
-#include "model/file/gguf.h"
-#include "model/text/tokenizer_gguf.h"
+#include "model/model_files.h"
 
 namespace kvart {
 
 namespace {
-
-// Of every byte that a token's K and V can depend on.
-uint64_t fingerprint_of(const GgufFile& file) {
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_64bits_reset(state);
-  for (const GgufEntry& entry : file.entries()) {
-    XXH3_64bits_update(state, entry.key.data(), entry.key.size());
-    XXH3_64bits_update(state, entry.bytes.data(), entry.bytes.size());
-  }
-  for (const GgufTensor& tensor : file.tensors()) {
-    XXH3_64bits_update(state, tensor.name.data(), tensor.name.size());
-    XXH3_64bits_update(state, tensor.dims.data(), sizeof(tensor.dims));
-    XXH3_64bits_update(state, tensor.data.data(), tensor.data.size());
-  }
-  const uint64_t hash = XXH3_64bits_digest(state);
-  XXH3_freeState(state);
-  return hash;
-}
 
 class TokenizerStream : public TextStream {
  public:
@@ -117,15 +95,33 @@ std::string control_text(const Tokenizer& tokenizer, std::optional<int32_t> toke
   return token ? std::string(tokenizer.token_bytes(*token)) : std::string();
 }
 
-Result<ChatTemplate> chat_template_of(const GgufFile& file) {
-  constexpr const char* key = "tokenizer.chat_template";
-  if (!file.has(key)) return default_chat_template();
-  auto text = file.get_string(key);
-  if (!text) return text.error();
-  auto parsed = ChatTemplate::parse(std::move(text).value());
-  if (!parsed)
-    return Error{parsed.error().code, file.name() + ": " + key + ": " + parsed.error().message};
-  return parsed;
+Result<ChatTemplate> chat_template_of(const ModelFiles& files) {
+  if (files.chat_template.empty()) return default_chat_template();
+  auto parsed = ChatTemplate::parse(files.chat_template);
+  if (parsed) return parsed;
+  return Error{parsed.error().code, files.chat_template_place + ": " + parsed.error().message};
+}
+
+// A vocabulary may have fewer tokens than the embedding has rows, which are padded for speed.
+Status fill_vocabulary(const ModelConfig& config, TokenizerData& data) {
+  const auto rows = static_cast<size_t>(config.vocab);
+  if (data.tokens.size() > rows) {
+    return Error{ErrorCode::invalid_file, config.source + ": the vocabulary has " +
+                                              std::to_string(data.tokens.size()) +
+                                              " tokens, the model " + std::to_string(rows)};
+  }
+  const size_t first = data.tokens.size();
+  if (!data.token_types.empty()) {
+    data.token_types.resize(rows, static_cast<int32_t>(TokenType::unused));
+  } else if (first < rows) {
+    data.token_types.assign(first, static_cast<int32_t>(TokenType::normal));
+    data.token_types.resize(rows, static_cast<int32_t>(TokenType::unused));
+  }
+  if (!data.scores.empty()) data.scores.resize(rows, 0.0f);
+  for (size_t i = first; i < rows; ++i) {
+    data.tokens.push_back("<unused row " + std::to_string(i) + " of the embedding>");
+  }
+  return {};
 }
 
 }  // namespace
@@ -164,32 +160,28 @@ Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessag
 }
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads) {
+  if (threads < 1 || threads > 1024) {
+    return Error{ErrorCode::invalid_argument, "threads must be 1 to 1024"};
+  }
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
-  auto file = GgufFile::open(path);
-  if (!file) return file.error();
-  auto config = config_from_gguf(*file);
-  if (!config) return config.error();
-  KVART_RETURN_IF_ERROR(config->check_runnable());
-  auto data = tokenizer_data_from_gguf(*file);
-  if (!data) return data.error();
-  if (static_cast<int64_t>(data->tokens.size()) != config->vocab) {
-    return Error{ErrorCode::invalid_file,
-                 path + ": the vocabulary has " + std::to_string(data->tokens.size()) +
-                     " tokens, the model " + std::to_string(config->vocab)};
-  }
-  auto tokenizer = Tokenizer::create(std::move(data).value());
+  auto files = open_model_files(path);
+  if (!files) return files.error();
+  KVART_RETURN_IF_ERROR(fill_vocabulary(files->config, files->tokenizer));
+  auto tokenizer = Tokenizer::create(files->tokenizer);
   if (!tokenizer) return Error{tokenizer.error().code, path + ": " + tokenizer.error().message};
-  auto chat = chat_template_of(*file);
+  auto chat = chat_template_of(*files);
   if (!chat) return chat.error();
   ThreadPool pool(threads);
-  auto weights = read_weights(*file, *config, &pool);
+  const Architecture& architecture = *find_architecture(files->config.architecture);
+  auto weights =
+      read_weights(files->tensors, files->config, architecture, files->norms_plus_one, &pool);
   if (!weights) return weights.error();
-  const uint64_t fingerprint = fingerprint_of(*file);
-  KVART_RETURN_IF_ERROR(file->check_unchanged());
+  const uint64_t fingerprint = files->fingerprint();
+  KVART_RETURN_IF_ERROR(files->check_unchanged());
   return std::unique_ptr<Model>(std::make_unique<LoadedModel>(
-      std::move(config).value(), std::move(weights).value(), std::move(tokenizer).value(),
-      std::move(chat).value(), fingerprint, *isa));
+      std::move(files->config), architecture, files->pairing, std::move(weights).value(),
+      std::move(tokenizer).value(), std::move(chat).value(), fingerprint, *isa));
 }
 
 }  // namespace kvart

@@ -13,9 +13,12 @@ namespace kvart {
 
 class LoadedModel : public Model {
  public:
-  LoadedModel(ModelConfig config, Weights weights, Tokenizer tokenizer, ChatTemplate chat,
-              uint64_t fingerprint, Isa isa)
+  LoadedModel(ModelConfig config, const Architecture& architecture, RopePairing pairing,
+              Weights weights, Tokenizer tokenizer, ChatTemplate chat, uint64_t fingerprint,
+              Isa isa)
       : config_(std::move(config)),
+        architecture_(architecture),
+        pairing_(pairing),
         weights_(std::move(weights)),
         tokenizer_(std::move(tokenizer)),
         chat_(std::move(chat)),
@@ -33,12 +36,16 @@ class LoadedModel : public Model {
   [[nodiscard]] Result<std::vector<int32_t>> chat_tokens(
       std::span<const ChatMessage> messages) const override;
 
+  [[nodiscard]] const Architecture& architecture() const { return architecture_; }
+  [[nodiscard]] RopePairing rope_pairing() const { return pairing_; }
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] Isa isa() const { return isa_; }
 
  private:
   ModelConfig config_;
+  const Architecture& architecture_;
+  RopePairing pairing_;
   Weights weights_;
   Tokenizer tokenizer_;
   ChatTemplate chat_;

@@ -2,6 +2,8 @@
 #include "kvart/session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "base/check.h"
 #include "cache/kv_cache.h"
@@ -10,6 +12,11 @@
 namespace kvart {
 
 namespace {
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
+}
 
 class ModelSession : public Session {
  public:
@@ -26,8 +33,10 @@ class ModelSession : public Session {
                                        model_.config().q_heads);
     if (!attention) return attention.error();
     attention_ = std::move(attention).value();
-    forward_ =
-        std::make_unique<ForwardPass>(model_, attention_.get(), &pool_, options_.max_step_tokens);
+    auto forward = ForwardPass::create(model_, attention_.get(), &pool_, options_.max_step_tokens,
+                                       options_.context_tokens);
+    if (!forward) return forward.error();
+    forward_ = std::move(forward).value();
     return {};
   }
 
@@ -41,11 +50,18 @@ class ModelSession : public Session {
     return cache_->committed(sequence);
   }
   std::span<const StepResult> step(std::span<const StepRequest> requests) override;
-  Result<SequenceId> fork(SequenceId sequence) override { return cache_->fork(sequence); }
+  Result<SequenceId> fork(SequenceId sequence) override {
+    if (lost_.contains(sequence)) return lost_error();
+    return cache_->fork(sequence);
+  }
   Status truncate(SequenceId sequence, int64_t length) override {
+    if (lost_.contains(sequence)) return lost_error();
     return cache_->truncate(sequence, length);
   }
-  void release(SequenceId sequence) override { cache_->release(sequence); }
+  void release(SequenceId sequence) override {
+    lost_.erase(sequence);
+    cache_->release(sequence);
+  }
   void reset_prefix_cache() override { cache_->reset_prefix_cache(); }
 
   [[nodiscard]] const MemoryPlan& plan() const override { return plan_; }
@@ -71,6 +87,15 @@ class ModelSession : public Session {
   }
 
  private:
+  static Error lost_error() {
+    return {ErrorCode::invalid_data,
+            "the sequence ended with an error in an earlier step; release it"};
+  }
+  void lose(SequenceId sequence) {
+    lost_.insert(sequence);
+    cache_->poison(sequence);
+  }
+  [[nodiscard]] bool reserve_logits(std::span<const StepRequest> requests);
   Status make_room(const StepRequest& request);
   void gather(std::span<const StepRequest> requests);
   void hand_out(std::span<const StepRequest> requests, std::span<const float> logits);
@@ -82,6 +107,7 @@ class ModelSession : public Session {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<ForwardPass> forward_;
+  std::set<SequenceId> lost_;  // a step of theirs met a NaN or an Inf: nothing more can be computed
 
   // One step's rows; kept to save allocations.
   std::vector<StepResult> results_;
@@ -96,6 +122,7 @@ Status ModelSession::make_room(const StepRequest& request) {
   for (const int32_t token : request.tokens) {
     KVART_CHECK(token >= 0 && token < model_.config().vocab, "token %d", token);
   }
+  if (lost_.contains(request.sequence)) return lost_error();
   const int64_t wanted =
       cache_->committed(request.sequence) + static_cast<int64_t>(request.tokens.size());
   if (wanted > options_.context_tokens) {
@@ -150,14 +177,37 @@ void ModelSession::hand_out(std::span<const StepRequest> requests, std::span<con
       result.logits = {};
       result.status = Error{ErrorCode::invalid_data,
                             "K or V of the sequence has a value beyond 16 bits, NaN or Inf"};
-      cache_->poison(request.sequence);
+      lose(request.sequence);
+      continue;
+    }
+    if (!all_finite(result.logits)) {
+      result.logits = {};
+      result.status = Error{ErrorCode::invalid_data,
+                            "the model's logits have a NaN or an Inf: its weights are damaged, or "
+                            "its activations leave 32 bits"};
+      lose(request.sequence);
       continue;
     }
     cache_->commit(request.sequence, cache_->appended(request.sequence));
   }
 }
 
+// Before any place in the cache is taken, so that a step without memory changes nothing.
+bool ModelSession::reserve_logits(std::span<const StepRequest> requests) {
+  size_t rows = 0;
+  for (const StepRequest& request : requests) {
+    if (request.logits == WantLogits::all) rows += request.tokens.size();
+    if (request.logits == WantLogits::last) rows += 1;
+  }
+  return forward_->reserve_logits(static_cast<int64_t>(rows));
+}
+
 std::span<const StepResult> ModelSession::step(std::span<const StepRequest> requests) {
+  if (!reserve_logits(requests)) {
+    results_.assign(requests.size(),
+                    {Error{ErrorCode::out_of_memory, "no memory for the step's logits"}, {}});
+    return results_;
+  }
   gather(requests);
   if (steps_.empty()) return results_;
   attention_->plan(steps_);

@@ -28,6 +28,7 @@ struct Header {
   std::map<std::string, float> floats = {{"attention.layer_norm_rms_epsilon", 1e-5f},
                                          {"rope.freq_base", 500000.0f}};
   std::map<std::string, std::string> texts;
+  std::map<std::string, bool> booleans;
   std::vector<std::string> tensors = {"token_embd.weight"};
 
   [[nodiscard]] Result<ModelConfig> read() const {
@@ -38,6 +39,7 @@ struct Header {
     }
     for (const auto& [key, value] : floats) writer.f32(architecture + "." + key, value);
     for (const auto& [key, value] : texts) writer.string(architecture + "." + key, value);
+    for (const auto& [key, value] : booleans) writer.boolean(architecture + "." + key, value);
     for (const std::string& name : tensors) {
       const uint64_t rows = name == "token_embd.weight" ? 8 : 1;
       writer.tensor(name, {64, rows}, WeightType::F32, std::vector<uint8_t>(64 * rows * 4));
@@ -45,7 +47,9 @@ struct Header {
     const auto bytes = writer.build();
     const auto file = GgufFile::parse(bytes, GgufExtent::whole, "small.gguf");
     EXPECT_TRUE(file.ok()) << file.error().message;
-    return config_from_gguf(*file);
+    TensorTable table;
+    EXPECT_TRUE(table.add_gguf(*file).ok());
+    return config_from_gguf(*file, table);
   }
   [[nodiscard]] std::string error() const {
     const auto config = read();
@@ -141,10 +145,11 @@ TEST(GgufConfig, CountedButNotRun) {
     return config.ok() ? config->check_runnable().error().message : "";
   };
   Header header;
-  header.texts["rope.scaling.type"] = "yarn";
-  EXPECT_THAT(refusal(header), HasSubstr("yarn"));
+  header.texts["rope.scaling.type"] = "mrope";
+  EXPECT_THAT(refusal(header), HasSubstr("rope scaling of type mrope isn't known; known: none"));
   header = Header();
   header.integers["expert_count"] = 8;
+  header.integers["expert_used_count"] = 2;
   EXPECT_THAT(refusal(header), HasSubstr("8 experts"));
   header = Header();
   header.floats["rope.scaling.yarn_log_multiplier"] = 0.1f;
@@ -153,11 +158,36 @@ TEST(GgufConfig, CountedButNotRun) {
   header.floats["logit_scale"] = 0.1f;
   EXPECT_THAT(refusal(header), HasSubstr("llama.logit_scale"));
   header = Header();
-  header.integers["attention.sliding_window"] = 512;
-  EXPECT_THAT(refusal(header), HasSubstr("sliding-window"));
+  header.integers["expert_shared_count"] = 1;
+  EXPECT_THAT(refusal(header), HasSubstr("llama.expert_shared_count"));
   header = Header();
-  header.architecture = "qwen3";
-  EXPECT_THAT(refusal(header), HasSubstr("qwen3"));
+  header.architecture = "granite";
+  EXPECT_THAT(refusal(header), HasSubstr("granite"));
+  header = Header();
+  header.architecture = "qwen2";
+  EXPECT_THAT(refusal(header), HasSubstr("biases"));
+  header = Header();
+  header.booleans["attention.causal"] = false;
+  EXPECT_THAT(refusal(header), HasSubstr("both directions"));
+}
+
+TEST(GgufConfig, ScalingOfPositions) {
+  Header header;
+  auto config = header.read();
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->rope_scaling.type, "none");
+  header.floats["rope.scaling.factor"] = 4;  // without a type, as old files have it
+  config = header.read();
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->rope_scaling.type, "linear");
+  EXPECT_EQ(config->rope_scaling.factor, 4);
+  header.texts["rope.scaling.type"] = "yarn";
+  config = header.read();
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->rope_scaling.original_context, 2048);
+  EXPECT_TRUE(config->check_runnable().ok()) << config->run_refusal;
+  header.integers["context_length"] = std::nullopt;
+  EXPECT_THAT(header.read()->run_refusal, HasSubstr("the length that the model was trained with"));
 }
 
 TEST(GgufConfig, WindowsOfGemma) {

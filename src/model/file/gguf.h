@@ -73,9 +73,9 @@ struct GgufContents {
 class GgufFile {
  public:
   // Errors name the file, the key or tensor and the byte, say what is wrong and what to do.
-  // Refused: versions other than 2 and 3, big-endian files, parts of a split model, tensors of
-  // types that Kvart doesn't read, and whatever is damaged, truncated, ambiguous (a name twice,
-  // tensors that overlap) or out of bounds.
+  // Refused: versions other than 2 and 3, big-endian files, tensors of types that Kvart doesn't
+  // read, and whatever is damaged, truncated, ambiguous (a name twice, tensors that overlap) or out
+  // of bounds.
   static Result<GgufFile> open(const std::string& path, GgufExtent extent = GgufExtent::whole);
   static Result<GgufFile> parse(std::span<const uint8_t> bytes,
                                 GgufExtent extent = GgufExtent::whole,

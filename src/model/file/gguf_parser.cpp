@@ -121,7 +121,6 @@ class Parser {
   Status skip_value(GgufEntry& entry);
   Status skip_array(GgufEntry& entry, int depth);
   Status check_entries();
-  Status check_split(const GgufEntry& entry) const;
   Status read_tensor(uint64_t index);
   Status read_dims(GgufTensor& tensor);
   Status size_tensor(GgufTensor& tensor, uint32_t type_id, size_t type_position);
@@ -263,7 +262,6 @@ Status Parser::check_entries() {
   }
   contents_.alignment_bytes = default_alignment_bytes;
   for (const GgufEntry& entry : entries) {
-    if (entry.key == "split.count") KVART_RETURN_IF_ERROR(check_split(entry));
     if (entry.key != "general.alignment") continue;
     if (entry.type != GgufValueType::u32) {
       return invalid("key 'general.alignment' is of type {}, expected u32: {}",
@@ -278,18 +276,6 @@ Status Parser::check_entries() {
     contents_.alignment_bytes = alignment;
   }
   return {};
-}
-
-// A part of a split model lacks tensors; say so rather than name the first one that is missing.
-Status Parser::check_split(const GgufEntry& entry) const {
-  if (entry.type != GgufValueType::u16) return {};
-  uint16_t parts = 0;
-  std::memcpy(&parts, entry.bytes.data(), sizeof(parts));
-  if (parts <= 1) return {};
-  return Error{ErrorCode::unsupported,
-               fmt::format("{}: one part of a model that is split in {} files (key 'split.count'), "
-                           "which Kvart doesn't read; merge the parts into one file",
-                           name_, parts)};
 }
 
 Status Parser::read_tensor(uint64_t index) {

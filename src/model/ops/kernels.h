@@ -44,6 +44,9 @@ struct OpsKernels {
   void (*quantize_row)(const float* x, int64_t columns, int8_t* codes, RowGroup* groups);
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t count, float* out);
   void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*gelu_tanh_mul)(float* gate, const float* up, int64_t count);
+  void (*soft_cap)(float cap, float* x, int64_t count);
+  void (*scale)(float factor, float* x, int64_t count);
   void (*add)(float* x, const float* y, int64_t count);
   // cos, sin: [pairs], or for adjacent pairs [2 · pairs] with sin negated at even places.
   void (*rope_halves)(float* x, const float* cos, const float* sin, int64_t pairs);

@@ -19,6 +19,12 @@ constexpr int64_t least_shared_bytes = 16 << 10;
 
 }  // namespace
 
+bool QuantizedRows::reserve(int64_t rows, int64_t columns) {
+  const auto groups = static_cast<size_t>(rows * ceil_div(columns, group_columns));
+  return groups <= row_groups_.size() ||
+         (codes_.allocate(groups * group_columns) && row_groups_.allocate(groups));
+}
+
 void QuantizedRows::assign(ThreadPool& pool, Isa isa, const float* x, int64_t rows, int64_t columns,
                            int64_t x_stride) {
   KVART_CHECK(rows >= 0 && columns > 0 && x_stride >= columns);
@@ -27,11 +33,7 @@ void QuantizedRows::assign(ThreadPool& pool, Isa isa, const float* x, int64_t ro
   columns_ = columns;
   x_stride_ = x_stride;
   groups_per_row_ = ceil_div(columns, group_columns);
-  const auto groups = static_cast<size_t>(rows * groups_per_row_);
-  if (row_groups_.size() < groups) {
-    row_groups_ = AlignedBuffer<RowGroup>(groups);
-    codes_ = AlignedBuffer<int8_t>(groups * group_columns);
-  }
+  KVART_CHECK(reserve(rows, columns), "no memory for %lld rows", static_cast<long long>(rows));
   const OpsKernels& kernels = ops_kernels(isa);
   constexpr int64_t rows_of_task = 16;
   pool.run(static_cast<int>(ceil_div(rows, rows_of_task)), [&](int task, int) {

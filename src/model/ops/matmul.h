@@ -21,6 +21,9 @@ namespace kvart {
 // allocates only when it has to grow.
 class QuantizedRows {
  public:
+  // Takes memory for so many rows. False: there is none.
+  [[nodiscard]] bool reserve(int64_t rows, int64_t columns);
+
   // x: [rows][x_stride], of which `columns` are used; it must stay as it is for as long as this is
   // multiplied, since plain weights use it directly. A group with a NaN or an Inf makes every
   // output of its row NaN; a group whose values all lie below 2^-100 counts as zeros.

@@ -16,8 +16,17 @@ void rms_norm(Isa isa, const float* x, const float* weight, float eps, int64_t r
   }
 }
 
-void silu_mul(Isa isa, float* gate, const float* up, int64_t count) {
-  ops_kernels(isa).silu_mul(gate, up, count);
+void activate_mul(Isa isa, Activation activation, float* gate, const float* up, int64_t count) {
+  const OpsKernels& kernels = ops_kernels(isa);
+  (activation == Activation::silu ? kernels.silu_mul : kernels.gelu_tanh_mul)(gate, up, count);
+}
+
+void soft_cap(Isa isa, float cap, float* x, int64_t count) {
+  ops_kernels(isa).soft_cap(cap, x, count);
+}
+
+void scale(Isa isa, float factor, float* x, int64_t count) {
+  ops_kernels(isa).scale(factor, x, count);
 }
 
 void add(Isa isa, float* x, const float* y, int64_t count) {
@@ -25,7 +34,10 @@ void add(Isa isa, float* x, const float* y, int64_t count) {
 }
 
 RopeAngles::RopeAngles(const RopeConfig& config)
-    : pairing_(config.pairing), dims_(config.dims), frequencies_(config.dims / 2) {
+    : pairing_(config.pairing),
+      dims_(config.dims),
+      magnitude_(config.magnitude),
+      frequencies_(config.dims / 2) {
   KVART_CHECK(dims_ > 0 && dims_ % 2 == 0, "dims %d", dims_);
   const auto& factors = config.frequency_factors;
   KVART_CHECK(factors.empty() || factors.size() == frequencies_.size(), "%zu factors, %d dims",
@@ -36,16 +48,20 @@ RopeAngles::RopeAngles(const RopeConfig& config)
   }
 }
 
+bool RopeAngles::reserve(int64_t positions) {
+  const auto count = static_cast<size_t>(positions) * static_cast<size_t>(table_width());
+  return count <= cos_.size() || (cos_.allocate(count) && sin_.allocate(count));
+}
+
 void RopeAngles::assign(std::span<const int32_t> positions) {
   rows_ = static_cast<int64_t>(positions.size());
-  cos_.resize(positions.size() * static_cast<size_t>(table_width()));
-  sin_.resize(cos_.size());
+  KVART_CHECK(reserve(rows_), "no memory for %zu positions", positions.size());
   size_t place = 0;
   for (const int32_t position : positions) {
     for (const double frequency : frequencies_) {
       const double angle = position * frequency;
-      const auto cosine = static_cast<float>(std::cos(angle));
-      const auto sine = static_cast<float>(std::sin(angle));
+      const auto cosine = static_cast<float>(magnitude_ * std::cos(angle));
+      const auto sine = static_cast<float>(magnitude_ * std::sin(angle));
       if (pairing_ == RopePairing::adjacent) {
         cos_[place] = cosine;
         sin_[place++] = -sine;

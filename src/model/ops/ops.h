@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/cpu.h"
 
 namespace kvart {
@@ -15,8 +16,19 @@ namespace kvart {
 void rms_norm(Isa isa, const float* x, const float* weight, float eps, int64_t rows,
               int64_t columns, float* out);
 
-// gate[i] = gate[i] / (1 + e^-gate[i]) · up[i]
-void silu_mul(Isa isa, float* gate, const float* up, int64_t count);
+// The gate of a feed-forward layer: f(gate) · up.
+enum class Activation {
+  silu,       // f(x) = x / (1 + e^-x)
+  gelu_tanh,  // f(x) = x / (1 + e^-2u), u = sqrt(2 / pi) · (x + 0.044715 x^3)
+};
+// gate[i] = f(gate[i]) · up[i]
+void activate_mul(Isa isa, Activation activation, float* gate, const float* up, int64_t count);
+
+// x[i] = cap · tanh(x[i] / cap), to 2^-22 of cap; NaN for a NaN or an Inf
+void soft_cap(Isa isa, float cap, float* x, int64_t count);
+
+// x[i] = x[i] · factor
+void scale(Isa isa, float factor, float* x, int64_t count);
 
 // x[i] += y[i]
 void add(Isa isa, float* x, const float* y, int64_t count);
@@ -31,19 +43,22 @@ struct RopeConfig {
   RopePairing pairing = RopePairing::halves;
   int dims = 0;  // even; channels of a head from here on stay as they are
   double theta_base = 10000.0;
-  std::vector<float>
-      frequency_factors;  // [dims / 2], or empty: what the frequencies are divided by
+  std::vector<double> frequency_factors;  // [dims / 2], or empty: what frequencies are divided by
+  double magnitude = 1;                   // what cosines and sines are multiplied by
 };
 
 // The cosines and sines for a batch of positions: pair i of a token at position p is turned by
-// p · theta_base^(-2i / dims) / frequency_factors[i], computed in double. Filled once for a batch,
+// p · theta_base^(-2i / dims) / frequency_factors[i], computed in double, and scaled by the
+// magnitude. Filled once for a batch,
 // used in every layer.
 class RopeAngles {
  public:
   // Precondition: dims is even and positive, frequency_factors is empty or [dims / 2].
   explicit RopeAngles(const RopeConfig& config);
 
-  // Allocates only when the batch is larger than any before.
+  // Takes memory for batches of so many positions. False: there is none.
+  [[nodiscard]] bool reserve(int64_t positions);
+  // Allocates only when the batch is larger than any before and than what was reserved.
   void assign(std::span<const int32_t> positions);
 
   [[nodiscard]] RopePairing pairing() const { return pairing_; }
@@ -60,9 +75,10 @@ class RopeAngles {
   RopePairing pairing_;
   int dims_;
   int64_t rows_ = 0;
+  double magnitude_;
   std::vector<double> frequencies_;  // [dims / 2]
-  std::vector<float> cos_;
-  std::vector<float> sin_;
+  AlignedBuffer<float> cos_;
+  AlignedBuffer<float> sin_;
 };
 
 // Turns x[rows][row_stride], whose rows begin with heads · head_dim channels, in place.

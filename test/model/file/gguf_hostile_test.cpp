@@ -364,15 +364,6 @@ TEST(GgufHostile, OtherFilesAndVersions) {
   }
 }
 
-TEST(GgufHostile, APartOfASplitModelIsNamed) {
-  GgufWriter part;
-  part.scalar<uint16_t>("split.count", GgufValueType::u16, 3);
-  expect_refused(part.build(), {"split in 3 files", "merge"}, ErrorCode::unsupported);
-  GgufWriter single;
-  single.scalar<uint16_t>("split.count", GgufValueType::u16, 1);
-  EXPECT_TRUE(parse(single.build()).ok());
-}
-
 TEST(GgufHostile, ValuesThatAreNotBools) {
   expect_refused(GgufWriter().scalar<uint8_t>("b", GgufValueType::boolean, 2).build(),
                  {"key 'b'", "a bool at byte", "is 2"});

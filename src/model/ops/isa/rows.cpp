@@ -109,6 +109,36 @@ void silu_mul(float* gate, const float* up, int64_t count) {
   });
 }
 
+// 0.7978845608 = sqrt(2 / pi), so that 1 / (1 + e^-2u) is (1 + tanh u) / 2.
+void gelu_tanh_mul(float* gate, const float* up, int64_t count) {
+  const F32x16 one = splat(1.0f);
+  for_each_16(count, [&](int64_t i, int n) KVART_INLINE_LAMBDA {
+    const F32x16 x = load_some(gate + i, n);
+    const F32x16 cubic = fma(mul(mul(x, x), splat(0.044715f)), x, x);
+    const F32x16 minus_2u = mul(cubic, splat(-2.0f * 0.7978845608f));
+    const F32x16 gelu = div(x, add(one, exponential(minus_2u)));
+    store_some(gate + i, mul(gelu, load_some(up + i, n)), n);
+  });
+}
+
+// tanh y = 2 / (1 + e^-2y) - 1; + 0·x, so that a NaN or an Inf isn't hidden.
+void soft_cap(float cap, float* x, int64_t count) {
+  const F32x16 one = splat(1.0f);
+  const F32x16 minus_two_over_cap = splat(-2.0f / cap);
+  for_each_16(count, [&](int64_t i, int n) KVART_INLINE_LAMBDA {
+    const F32x16 value = load_some(x + i, n);
+    const F32x16 power = exponential(mul(value, minus_two_over_cap));
+    const F32x16 tanh = fma(splat(2.0f), div(one, add(one, power)), splat(-1.0f));
+    store_some(x + i, fma(tanh, splat(cap), mul(value, splat(0.0f))), n);
+  });
+}
+
+void scale_rows(float factor, float* x, int64_t count) {
+  for_each_16(count, [&](int64_t i, int n) KVART_INLINE_LAMBDA {
+    store_some(x + i, mul(load_some(x + i, n), splat(factor)), n);
+  });
+}
+
 void add_rows(float* x, const float* y, int64_t count) {
   for_each_16(count, [&](int64_t i, int n) KVART_INLINE_LAMBDA {
     store_some(x + i, add(load_some(x + i, n), load_some(y + i, n)), n);
@@ -137,8 +167,8 @@ void rope_adjacent(float* x, const float* cos, const float* sin, int64_t pairs) 
 }  // namespace
 
 OpsKernels kernels() {
-  return {matmul_kernel, quantize_row, rms_norm_row, silu_mul,
-          add_rows,      rope_halves,  rope_adjacent};
+  return {matmul_kernel, quantize_row, rms_norm_row, silu_mul,    gelu_tanh_mul,
+          soft_cap,      scale_rows,   add_rows,     rope_halves, rope_adjacent};
 }
 
 }  // namespace kvart::ops::KVART_ISA

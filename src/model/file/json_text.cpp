@@ -1,0 +1,100 @@
+// A SAX handler that builds the value and refuses what a plain parse would let through.
+#include "model/file/json_text.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <vector>
+
+#include "model/file/printable.h"
+
+namespace kvart {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t max_depth = 64;
+
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  Json root;
+  std::string error;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }
+  bool start_object(std::size_t /*size*/) override { return open(Json::object()); }
+  bool start_array(std::size_t /*size*/) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second) {
+      error = fmt::format("the key '{}' is there twice", printable(name));
+      return false;
+    }
+    name_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*cause*/) override {
+    if (error.empty()) error = fmt::format("it is no JSON (byte {})", byte);
+    return false;
+  }
+
+ private:
+  Json* place(Json&& value) {
+    if (open_.empty()) {
+      root = std::move(value);
+      return &root;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    Json& member = parent[name_];
+    member = std::move(value);
+    return &member;
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == max_depth) {
+      error = fmt::format("it is nested more than {} deep", max_depth);
+      return false;
+    }
+    open_.push_back(place(std::move(value)));
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    keys_.pop_back();
+    return true;
+  }
+
+  // Parents of what comes next. An array's elements may move as it grows, but only the last one is
+  // open, and nothing is added to a parent before its open child is closed.
+  std::vector<Json*> open_;
+  std::vector<std::set<std::string>> keys_;
+  std::string name_;
+};
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& source) {
+  Builder builder;
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.root);
+  return Error{ErrorCode::invalid_file,
+               fmt::format("{}: {}; the file is damaged or incomplete, fetch it again", source,
+                           builder.error)};
+}
+
+}  // namespace kvart
