@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
+TYPES += ["Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
 BLOCKS = 4
 # Byte offsets of a block's f16 fields: random bytes there would often be NaN or Inf.
 F16_FIELDS = {
@@ -24,6 +25,11 @@ F16_FIELDS = {
     "Q4_K": [0, 2],
     "Q5_K": [0, 2],
     "Q6_K": [208],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+    "MXFP4": [],
 }
 OUT = pathlib.Path(__file__).parents[1] / "model" / "file" / "data" / "weight_blocks.bin"
 
@@ -40,6 +46,8 @@ def random_blocks(rng, name, values, block_bytes):
         bits = rng.standard_normal(values).astype("<f4").view("<u4")
         return (bits >> 16).astype("<u2").view(np.uint8)
     blocks = rng.integers(0, 256, (BLOCKS, block_bytes), dtype=np.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = [104, 120, 128, 146]  # exponents
     for offset in F16_FIELDS[name]:
         scales = rng.standard_normal(BLOCKS).astype("<f2")
         scales[-1] = np.float16(3e-6)  # subnormal

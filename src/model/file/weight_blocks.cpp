@@ -2,6 +2,7 @@
 #include "model/file/weight_blocks.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -155,6 +156,70 @@ struct Decoder<WeightType::Q6_K> {
       const int high = block.high_bits[32 * half + j] >> (2 * group) & 3;
       const float scale = f16_to_f32(block.scale) * scale_code;
       out[i] = scale * static_cast<float>((low | high << 4) - 32);
+    }
+  }
+};
+
+template <>
+struct Decoder<WeightType::Q2_K> {
+  static void decode(const uint8_t* data, float* out) {
+    const auto block = load<BlockQ2_K>(data);
+    for (int i = 0; i < 256; ++i) {
+      const int steps = block.scales[i / 16];
+      const float scale = f16_to_f32(block.scale) * static_cast<float>(steps & 15);
+      const float minimum = f16_to_f32(block.minimum) * static_cast<float>(steps >> 4);
+      const int code = block.codes[32 * (i / 128) + i % 32] >> (2 * (i / 32 % 4)) & 3;
+      out[i] = scale * static_cast<float>(code) - minimum;
+    }
+  }
+};
+
+template <>
+struct Decoder<WeightType::Q3_K> {
+  static void decode(const uint8_t* data, float* out) {
+    const auto block = load<BlockQ3_K>(data);
+    for (int i = 0; i < 256; ++i) {
+      const int low = block.codes[32 * (i / 128) + i % 32] >> (2 * (i / 32 % 4)) & 3;
+      const int high = block.high_bits[i % 32] >> (i / 32) & 1;
+      const auto steps = static_cast<float>(unpack_q3_scale(block.scales, i / 16));
+      const float scale = f16_to_f32(block.scale) * steps;
+      out[i] = scale * static_cast<float>((low | high << 2) - 4);
+    }
+  }
+};
+
+template <>
+struct Decoder<WeightType::IQ4_NL> {
+  static void decode(const uint8_t* data, float* out) {
+    const auto block = load<BlockIQ4_NL>(data);
+    const float scale = f16_to_f32(block.scale);
+    for (int j = 0; j < 32; ++j) {
+      out[j] = scale * static_cast<float>(iq4_values[code4(block.codes, j)]);
+    }
+  }
+};
+
+template <>
+struct Decoder<WeightType::IQ4_XS> {
+  static void decode(const uint8_t* data, float* out) {
+    const auto block = load<BlockIQ4_XS>(data);
+    for (int i = 0; i < 256; ++i) {
+      const int byte = block.codes[16 * (i / 32) + i % 16];
+      const int code = i % 32 < 16 ? byte & 15 : byte >> 4;
+      const auto steps = static_cast<float>(unpack_iq4_scale(block, i / 32));
+      const float scale = f16_to_f32(block.scale) * steps;
+      out[i] = scale * static_cast<float>(iq4_values[code]);
+    }
+  }
+};
+
+template <>
+struct Decoder<WeightType::MXFP4> {
+  static void decode(const uint8_t* data, float* out) {
+    const auto block = load<BlockMXFP4>(data);
+    const float scale = std::ldexp(1.0f, block.exponent - 128);
+    for (int j = 0; j < 32; ++j) {
+      out[j] = scale * static_cast<float>(mxfp4_values[code4(block.codes, j)]);
     }
   }
 };

@@ -16,16 +16,14 @@ struct NamedId {
 // too, because old files with them are still around.
 constexpr std::array unread_types = {
     NamedId{4, "Q4_2"},        NamedId{5, "Q4_3"},        NamedId{9, "Q8_1"},
-    NamedId{10, "Q2_K"},       NamedId{11, "Q3_K"},       NamedId{15, "Q8_K"},
-    NamedId{16, "IQ2_XXS"},    NamedId{17, "IQ2_XS"},     NamedId{18, "IQ3_XXS"},
-    NamedId{19, "IQ1_S"},      NamedId{20, "IQ4_NL"},     NamedId{21, "IQ3_S"},
-    NamedId{22, "IQ2_S"},      NamedId{23, "IQ4_XS"},     NamedId{24, "I8"},
-    NamedId{25, "I16"},        NamedId{26, "I32"},        NamedId{27, "I64"},
-    NamedId{28, "F64"},        NamedId{29, "IQ1_M"},      NamedId{31, "Q4_0_4_4"},
-    NamedId{32, "Q4_0_4_8"},   NamedId{33, "Q4_0_8_8"},   NamedId{34, "TQ1_0"},
-    NamedId{35, "TQ2_0"},      NamedId{36, "IQ4_NL_4_4"}, NamedId{37, "IQ4_NL_4_8"},
-    NamedId{38, "IQ4_NL_8_8"}, NamedId{39, "MXFP4"},      NamedId{40, "NVFP4"},
-    NamedId{41, "Q1_0"},
+    NamedId{15, "Q8_K"},       NamedId{16, "IQ2_XXS"},    NamedId{17, "IQ2_XS"},
+    NamedId{18, "IQ3_XXS"},    NamedId{19, "IQ1_S"},      NamedId{21, "IQ3_S"},
+    NamedId{22, "IQ2_S"},      NamedId{24, "I8"},         NamedId{25, "I16"},
+    NamedId{26, "I32"},        NamedId{27, "I64"},        NamedId{28, "F64"},
+    NamedId{29, "IQ1_M"},      NamedId{31, "Q4_0_4_4"},   NamedId{32, "Q4_0_4_8"},
+    NamedId{33, "Q4_0_8_8"},   NamedId{34, "TQ1_0"},      NamedId{35, "TQ2_0"},
+    NamedId{36, "IQ4_NL_4_4"}, NamedId{37, "IQ4_NL_4_8"}, NamedId{38, "IQ4_NL_8_8"},
+    NamedId{40, "NVFP4"},      NamedId{41, "Q1_0"},
 };
 
 }  // namespace

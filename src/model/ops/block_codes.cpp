@@ -1,9 +1,11 @@
 // Takes the blocks of packed weight types apart.
 #include "model/ops/block_codes.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace kvart {
 
@@ -36,6 +38,13 @@ GroupCodes nested_group(const Block& block, int index) {
   group.steps[0] = static_cast<uint8_t>(steps.scale);
   group.steps[1] = static_cast<uint8_t>(steps.minimum);
   return group;
+}
+
+// Codes of 4 bits that are places in a table of signed values.
+void read_table_values(const uint8_t (&packed)[16], const int8_t (&table)[16], int times,
+                       GroupCodes& group) {
+  read_nibbles(packed, group);
+  for (uint8_t& code : group.codes) code = static_cast<uint8_t>(table[code] * times + 128);
 }
 
 template <class Block>
@@ -113,6 +122,62 @@ GroupCodes group_codes(const BlockQ6_K& block, int group) {
   result.scale = block.scale;
   result.steps[0] = static_cast<uint8_t>(block.scales[2 * group]);
   result.steps[1] = static_cast<uint8_t>(block.scales[2 * group + 1]);
+  return result;
+}
+
+GroupCodes group_codes(const BlockQ2_K& block, int group) {
+  GroupCodes result;
+  for (int i = 0; i < group_columns; ++i) {
+    result.codes[i] = block.codes[32 * (group / 4) + i] >> (2 * (group % 4)) & 3;
+  }
+  result.scale = block.scale;
+  result.minimum = negated_f16(block.minimum);
+  for (int half = 0; half < 2; ++half) {
+    const int steps = block.scales[2 * group + half];
+    result.steps[half] = static_cast<uint8_t>(steps & 15);
+    result.steps[2 + half] = static_cast<uint8_t>(steps >> 4);
+  }
+  return result;
+}
+
+GroupCodes group_codes(const BlockQ3_K& block, int group) {
+  GroupCodes result;
+  for (int i = 0; i < group_columns; ++i) {
+    const int low = block.codes[32 * (group / 4) + i] >> (2 * (group % 4)) & 3;
+    const int high = block.high_bits[i] >> group & 1;
+    result.codes[i] = static_cast<uint8_t>((low | high << 2) - 4 + 32);
+  }
+  result.scale = block.scale;
+  for (int half = 0; half < 2; ++half) {
+    result.steps[half] = static_cast<uint8_t>(unpack_q3_scale(block.scales, 2 * group + half));
+  }
+  return result;
+}
+
+GroupCodes group_codes(const BlockIQ4_NL& block, int /*group*/) {
+  GroupCodes result;
+  read_table_values(block.codes, iq4_values, 1, result);
+  result.scale = block.scale;
+  return result;
+}
+
+GroupCodes group_codes(const BlockIQ4_XS& block, int group) {
+  GroupCodes result;
+  uint8_t codes[16];
+  std::memcpy(codes, block.codes + static_cast<size_t>(16 * group), sizeof codes);
+  read_table_values(codes, iq4_values, 1, result);
+  result.scale = block.scale;
+  result.steps[0] = result.steps[1] = static_cast<uint8_t>(unpack_iq4_scale(block, group));
+  return result;
+}
+
+GroupCodes group_codes(const BlockMXFP4& block, int /*group*/) {
+  // Above f16's largest power of two the codes take over: 8 · 12 is still one of 8 bits.
+  const int power = block.exponent - 128;
+  const int times = power > 15 ? 8 : 1;
+  GroupCodes result;
+  read_table_values(block.codes, mxfp4_values, times, result);
+  result.scale = f32_to_f16(std::ldexp(1.0f / static_cast<float>(times), power));
   return result;
 }
 

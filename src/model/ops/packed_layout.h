@@ -29,6 +29,8 @@ enum class GroupParameters {
   nested_minimum,     // u8 s | u8 m: scale = d·s, minimum = n·m. d, n: f16, in front of 8 groups
   nested_half_scale,  // i8 s0 | i8 s1: a scale d·s for each half group. d: f16, in front of 8
                       // groups
+  nested_half_minimum,  // u8 s0 | u8 s1 | u8 m0 | u8 m1: a scale d·s and a minimum n·m for each
+                        // half group. d, n: f16, in front of 8 groups
 };
 
 inline constexpr int tile_rows = 16;
@@ -37,16 +39,22 @@ inline constexpr int group_quads = 8;
 inline constexpr int line_bytes = 64;
 inline constexpr int nested_groups = 8;
 
-// The one list of packed types: type, bits of a code, parameters, offset bits (0: a minimum).
-#define KVART_PACKED_TYPES(X)   \
-  X(Q4_0, 4, scale, 3)          \
-  X(Q4_1, 4, scale_minimum, 0)  \
-  X(Q5_0, 5, scale, 4)          \
-  X(Q5_1, 5, scale_minimum, 0)  \
-  X(Q8_0, 8, scale, 7)          \
-  X(Q4_K, 4, nested_minimum, 0) \
-  X(Q5_K, 5, nested_minimum, 0) \
-  X(Q6_K, 6, nested_half_scale, 5)
+// The one list of packed types: type, bits of a code, parameters, offset bits (0: a minimum). Types
+// whose codes are places in a table are stored as the table's values.
+#define KVART_PACKED_TYPES(X)        \
+  X(Q4_0, 4, scale, 3)               \
+  X(Q4_1, 4, scale_minimum, 0)       \
+  X(Q5_0, 5, scale, 4)               \
+  X(Q5_1, 5, scale_minimum, 0)       \
+  X(Q8_0, 8, scale, 7)               \
+  X(Q4_K, 4, nested_minimum, 0)      \
+  X(Q5_K, 5, nested_minimum, 0)      \
+  X(Q6_K, 6, nested_half_scale, 5)   \
+  X(Q2_K, 4, nested_half_minimum, 0) \
+  X(Q3_K, 6, nested_half_scale, 5)   \
+  X(IQ4_NL, 8, scale, 7)             \
+  X(IQ4_XS, 8, nested_half_scale, 7) \
+  X(MXFP4, 8, scale, 7)
 
 // F32, F16 and BF16 weights stay as they are: tile[column][16 rows].
 #define KVART_PLAIN_TYPES(X) \
@@ -60,14 +68,18 @@ struct PackedLayout {
   static constexpr GroupParameters parameters = parameters_;
   static constexpr int offset_bits = offset_bits_;
   static constexpr bool has_minimum = offset_bits == 0;
-  static constexpr bool nested = parameters == GroupParameters::nested_minimum ||
-                                 parameters == GroupParameters::nested_half_scale;
-  static constexpr int halves = parameters == GroupParameters::nested_half_scale ? 2 : 1;
+  static constexpr int halves = parameters == GroupParameters::nested_half_scale ||
+                                        parameters == GroupParameters::nested_half_minimum
+                                    ? 2
+                                    : 1;
+  static constexpr bool nested = halves == 2 || parameters == GroupParameters::nested_minimum;
 
   static constexpr int parameter_bytes =
-      tile_rows * (parameters == GroupParameters::scale_minimum ? 4 : 2);
-  static constexpr int header_bytes =
-      !nested ? 0 : tile_rows * (parameters == GroupParameters::nested_minimum ? 4 : 2);
+      tile_rows * (parameters == GroupParameters::scale_minimum ||
+                           parameters == GroupParameters::nested_half_minimum
+                       ? 4
+                       : 2);
+  static constexpr int header_bytes = !nested ? 0 : tile_rows * (has_minimum ? 4 : 2);
   static constexpr int group_bytes = parameter_bytes + line_bytes * bits;
 
   static constexpr size_t tile_bytes(int64_t columns) {

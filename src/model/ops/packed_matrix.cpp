@@ -71,8 +71,9 @@ void write_group(const GroupCodes& group, int row, int64_t index, uint8_t* tile)
   std::memcpy(f16_place, &group.scale, 2);
   if constexpr (Layout::has_minimum) std::memcpy(f16_place + 2 * tile_rows, &group.minimum, 2);
   if constexpr (Layout::nested) {
-    parameters[row] = group.steps[0];
-    parameters[tile_rows + row] = group.steps[1];
+    for (int i = 0; i < Layout::parameter_bytes / tile_rows; ++i) {
+      parameters[i * tile_rows + row] = group.steps[i];
+    }
   }
   write_codes<Layout>(group.codes, row, parameters + Layout::parameter_bytes);
 }
@@ -88,9 +89,16 @@ void decode_group(const uint8_t* tile, int row, int64_t index, float* out) {
   float scales[2] = {d, d};
   float minimum = 0.0f;
   if constexpr (Layout::has_minimum) minimum = f16_to_f32(load_u16(f16_place + 2 * tile_rows));
+  float minima[2] = {minimum, minimum};
   if constexpr (Layout::parameters == GroupParameters::nested_minimum) {
     scales[0] = scales[1] = d * static_cast<float>(parameters[row]);
-    minimum *= static_cast<float>(parameters[tile_rows + row]);
+    minima[0] = minima[1] = minimum * static_cast<float>(parameters[tile_rows + row]);
+  }
+  if constexpr (Layout::parameters == GroupParameters::nested_half_minimum) {
+    for (int half = 0; half < 2; ++half) {
+      scales[half] = d * static_cast<float>(parameters[half * tile_rows + row]);
+      minima[half] = minimum * static_cast<float>(parameters[(2 + half) * tile_rows + row]);
+    }
   }
   if constexpr (Layout::parameters == GroupParameters::nested_half_scale) {
     scales[0] = d * static_cast<float>(static_cast<int8_t>(parameters[row]));
@@ -100,7 +108,7 @@ void decode_group(const uint8_t* tile, int row, int64_t index, float* out) {
   for (int column = 0; column < group_columns; ++column) {
     const auto code = static_cast<float>(read_code<Layout>(lines, row, column) - offset);
     const float value = scales[column / 16] * code;
-    out[column] = Layout::has_minimum ? value + minimum : value;
+    out[column] = Layout::has_minimum ? value + minima[column / 16] : value;
   }
 }
 
@@ -183,6 +191,17 @@ Status check_sizes(WeightType type, int64_t rows, int64_t columns, size_t bytes)
   return {};
 }
 
+// The one type whose scales can be beyond those of the tiles.
+Status check_exponents(WeightType type, std::span<const uint8_t> data) {
+  if (type != WeightType::MXFP4) return {};
+  for (size_t at = 0; at < data.size(); at += sizeof(BlockMXFP4)) {
+    if (data[at] <= max_mxfp4_exponent) continue;
+    return Error{ErrorCode::unsupported, "a block's scale is 2^" + std::to_string(data[at] - 127) +
+                                             ", beyond any trained weight: the file is damaged"};
+  }
+  return {};
+}
+
 // Weights are read from end to end at every step: fewer, larger pages save address translations.
 // Only a hint, so its failure doesn't matter.
 void ask_for_huge_pages(uint8_t* data, size_t bytes) {
@@ -197,6 +216,7 @@ void ask_for_huge_pages(uint8_t* data, size_t bytes) {
 Result<PackedMatrix> PackedMatrix::pack(WeightType type, int64_t rows, int64_t columns,
                                         std::span<const uint8_t> data, ThreadPool* pool) {
   KVART_RETURN_IF_ERROR(check_sizes(type, rows, columns, data.size()));
+  KVART_RETURN_IF_ERROR(check_exponents(type, data));
   PackedMatrix matrix;
   matrix.type_ = type;
   matrix.rows_ = rows;

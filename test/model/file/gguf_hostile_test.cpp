@@ -308,7 +308,7 @@ TEST(GgufHostile, C11TypesThatAreNotRead) {
   refused(35, "type TQ2_0");
   refused(36, "type IQ4_NL_4_4");
   refused(37, "type IQ4_NL_4_8");
-  refused(39, "type MXFP4");
+  refused(40, "type NVFP4");
   refused(1000, "an unknown type 1000");
   refused(~0u, "an unknown type 4294967295");
 }

@@ -60,14 +60,22 @@ TEST(WeightBlocks, EqualTheReferenceBitForBit) {
 }
 
 TEST(WeightBlocks, StructsHaveTheSizesOfTheList) {
-  EXPECT_EQ(sizeof(BlockQ4_0), static_cast<size_t>(weight_type_info(WeightType::Q4_0).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ4_1), static_cast<size_t>(weight_type_info(WeightType::Q4_1).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ5_0), static_cast<size_t>(weight_type_info(WeightType::Q5_0).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ5_1), static_cast<size_t>(weight_type_info(WeightType::Q5_1).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ8_0), static_cast<size_t>(weight_type_info(WeightType::Q8_0).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ4_K), static_cast<size_t>(weight_type_info(WeightType::Q4_K).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ5_K), static_cast<size_t>(weight_type_info(WeightType::Q5_K).block_bytes));
-  EXPECT_EQ(sizeof(BlockQ6_K), static_cast<size_t>(weight_type_info(WeightType::Q6_K).block_bytes));
+  const auto bytes = [](WeightType type) {
+    return static_cast<size_t>(weight_type_info(type).block_bytes);
+  };
+  EXPECT_EQ(sizeof(BlockQ4_0), bytes(WeightType::Q4_0));
+  EXPECT_EQ(sizeof(BlockQ4_1), bytes(WeightType::Q4_1));
+  EXPECT_EQ(sizeof(BlockQ5_0), bytes(WeightType::Q5_0));
+  EXPECT_EQ(sizeof(BlockQ5_1), bytes(WeightType::Q5_1));
+  EXPECT_EQ(sizeof(BlockQ8_0), bytes(WeightType::Q8_0));
+  EXPECT_EQ(sizeof(BlockQ4_K), bytes(WeightType::Q4_K));
+  EXPECT_EQ(sizeof(BlockQ5_K), bytes(WeightType::Q5_K));
+  EXPECT_EQ(sizeof(BlockQ6_K), bytes(WeightType::Q6_K));
+  EXPECT_EQ(sizeof(BlockQ2_K), bytes(WeightType::Q2_K));
+  EXPECT_EQ(sizeof(BlockQ3_K), bytes(WeightType::Q3_K));
+  EXPECT_EQ(sizeof(BlockIQ4_NL), bytes(WeightType::IQ4_NL));
+  EXPECT_EQ(sizeof(BlockIQ4_XS), bytes(WeightType::IQ4_XS));
+  EXPECT_EQ(sizeof(BlockMXFP4), bytes(WeightType::MXFP4));
 }
 
 TEST(WeightBlocks, NoValuesIsNothing) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 
 #include "model/ops/random_weights.h"
 
@@ -101,19 +102,30 @@ TEST(PackedMatrix, DecodesToTheBitsOfTheFile) {
   }
 }
 
-TEST(PackedMatrix, KeepsAboutTheBytesOfTheFile) {
+// Bytes of a weight in memory, as docs/performance.md has them.
+TEST(PackedMatrix, TakesTheBytesOfItsType) {
+  const std::map<WeightType, double> grown = {
+      {WeightType::Q4_K, 0.578125},  {WeightType::Q5_K, 0.703125}, {WeightType::Q2_K, 0.640625},
+      {WeightType::Q3_K, 0.8203125}, {WeightType::IQ4_NL, 1.0625}, {WeightType::IQ4_XS, 1.0703125},
+      {WeightType::MXFP4, 1.0625}};
   for (const WeightType type : all_weight_types()) {
     const std::vector<uint8_t> data = random_weights(type, 48, 512, 1);
     ThreadPool pool(2);
     const PackedMatrix w = packed(type, 48, 512, data, &pool);
-    const double ratio = static_cast<double>(w.bytes()) / static_cast<double>(data.size());
-    const bool unpacks_scales = type == WeightType::Q4_K || type == WeightType::Q5_K;
-    if (unpacks_scales) {
-      EXPECT_LT(ratio, 1.03) << name_of(type);
-    } else {
-      EXPECT_EQ(w.bytes(), data.size()) << name_of(type);
-    }
+    const auto found = grown.find(type);
+    const double expected =
+        found != grown.end() ? found->second * 48 * 512 : static_cast<double>(data.size());
+    EXPECT_EQ(static_cast<double>(w.bytes()), expected) << name_of(type);
   }
+}
+
+TEST(PackedMatrix, RefusesScalesThatNoTileHas) {
+  std::vector<uint8_t> data = random_weights(WeightType::MXFP4, 16, 32, 1);
+  EXPECT_TRUE(PackedMatrix::pack(WeightType::MXFP4, 16, 32, data, nullptr).ok());
+  data[17] = 147;
+  const auto refused = PackedMatrix::pack(WeightType::MXFP4, 16, 32, data, nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("2^20"), std::string::npos) << refused.error().message;
 }
 
 TEST(PackedMatrix, RefusesSizesThatCannotBe) {
@@ -203,11 +215,12 @@ TEST(Matmul, HoldsTheLargestSums) {
       std::vector<uint8_t> filled(data.size(), static_cast<uint8_t>(fill));
       const auto bytes = static_cast<size_t>(weight_type_info(type).block_bytes);
       for (size_t block = 0; block < data.size(); block += bytes) {
-        const size_t scale = type == WeightType::Q6_K ? bytes - 2 : 0;
-        const size_t count = type == WeightType::Q4_1 || type == WeightType::Q5_1 ||
-                                     type == WeightType::Q4_K || type == WeightType::Q5_K
-                                 ? 4
-                                 : 2;
+        const bool at_end = type == WeightType::Q6_K || type == WeightType::Q3_K;
+        const bool both = type == WeightType::Q4_1 || type == WeightType::Q5_1 ||
+                          type == WeightType::Q4_K || type == WeightType::Q5_K ||
+                          type == WeightType::Q2_K;
+        const size_t count = type == WeightType::MXFP4 ? 1 : both ? 4 : 2;
+        const size_t scale = at_end || type == WeightType::Q2_K ? bytes - count : 0;
         std::memcpy(&filled[block + scale], &data[block + scale], count);
       }
       const PackedMatrix w = packed(type, outputs, columns, filled);

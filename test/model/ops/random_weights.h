@@ -37,7 +37,10 @@ std::vector<uint8_t> random_blocks(size_t count, std::mt19937& random) {
   for (size_t i = 0; i < count; ++i) {
     Block block;
     std::memcpy(&block, bytes.data() + i * sizeof block, sizeof block);
-    block.scale = f32_to_f16(scale(random));
+    if constexpr (requires { block.scale; }) block.scale = f32_to_f16(scale(random));
+    if constexpr (requires { block.exponent; }) {
+      block.exponent = static_cast<uint8_t>(118 + random() % 8);
+    }
     if constexpr (requires { block.minimum; }) block.minimum = f32_to_f16(scale(random));
     std::memcpy(bytes.data() + i * sizeof block, &block, sizeof block);
   }
@@ -80,6 +83,16 @@ inline std::vector<uint8_t> random_weights(WeightType type, int64_t rows, int64_
       return random_blocks<BlockQ5_K>(blocks, random);
     case WeightType::Q6_K:
       return random_blocks<BlockQ6_K>(blocks, random);
+    case WeightType::Q2_K:
+      return random_blocks<BlockQ2_K>(blocks, random);
+    case WeightType::Q3_K:
+      return random_blocks<BlockQ3_K>(blocks, random);
+    case WeightType::IQ4_NL:
+      return random_blocks<BlockIQ4_NL>(blocks, random);
+    case WeightType::IQ4_XS:
+      return random_blocks<BlockIQ4_XS>(blocks, random);
+    case WeightType::MXFP4:
+      return random_blocks<BlockMXFP4>(blocks, random);
   }
   return bytes;
 }

@@ -18,13 +18,19 @@ class PackedGroup {
     lines_ = parameters + Layout::parameter_bytes;
     if constexpr (Layout::parameters == GroupParameters::nested_minimum) {
       scales_[0] = mul(load_f16(header), load_u8(parameters));
-      minimum_ = mul(load_f16(header + 2 * tile_rows), load_u8(parameters + tile_rows));
+      minima_[0] = mul(load_f16(header + 2 * tile_rows), load_u8(parameters + tile_rows));
+    } else if constexpr (Layout::parameters == GroupParameters::nested_half_minimum) {
+      for (int half = 0; half < 2; ++half) {
+        scales_[half] = mul(load_f16(header), load_u8(parameters + half * tile_rows));
+        minima_[half] =
+            mul(load_f16(header + 2 * tile_rows), load_u8(parameters + (2 + half) * tile_rows));
+      }
     } else if constexpr (Layout::parameters == GroupParameters::nested_half_scale) {
       scales_[0] = mul(load_f16(header), load_i8(parameters));
       scales_[1] = mul(load_f16(header), load_i8(parameters + tile_rows));
     } else {
       scales_[0] = load_f16(parameters);
-      if constexpr (Layout::has_minimum) minimum_ = load_f16(parameters + 2 * tile_rows);
+      if constexpr (Layout::has_minimum) minima_[0] = load_f16(parameters + 2 * tile_rows);
     }
   }
 
@@ -32,7 +38,10 @@ class PackedGroup {
   KVART_INLINE F32x16 scale() const {
     return scales_[half];
   }
-  KVART_INLINE F32x16 minimum() const { return minimum_; }
+  template <int half>
+  KVART_INLINE F32x16 minimum() const {
+    return minima_[half];
+  }
 
   template <int quad>
   KVART_INLINE U8x64 codes(constant<quad>) const {
@@ -63,7 +72,7 @@ class PackedGroup {
  private:
   const uint8_t* lines_;
   F32x16 scales_[Layout::halves];
-  F32x16 minimum_;
+  F32x16 minima_[Layout::halves];
 };
 
 // Some groups of a tile, unpacked once for all the rows of a task.
@@ -75,7 +84,7 @@ struct Panel {
 
   alignas(64) uint8_t lines[groups * lines_of_group * line_bytes];
   alignas(64) float scales[groups * Layout::halves * tile_rows];
-  alignas(64) float minima[groups * tile_rows];
+  alignas(64) float minima[groups * Layout::halves * tile_rows];
 
   void unpack(const uint8_t* tile, int64_t group_begin, int64_t group_end) {
     for (int64_t group = group_begin; group < group_end; ++group) {
@@ -84,8 +93,11 @@ struct Panel {
       unroll<Layout::halves>([&](auto half) KVART_INLINE_LAMBDA {
         store(scales + (place * Layout::halves + half) * tile_rows,
               packed.template scale<decltype(half)::value>());
+        if constexpr (Layout::has_minimum) {
+          store(minima + (place * Layout::halves + half) * tile_rows,
+                packed.template minimum<decltype(half)::value>());
+        }
       });
-      if constexpr (Layout::has_minimum) store(minima + place * tile_rows, packed.minimum());
       uint8_t* to = lines + place * lines_of_group * line_bytes;
       unroll<group_quads>([&](auto quad) KVART_INLINE_LAMBDA {
         if constexpr (split) {
@@ -106,13 +118,16 @@ class PanelGroup {
   PanelGroup(const Panel<Layout>& panel, int64_t place)
       : lines_(panel.lines + place * Panel<Layout>::lines_of_group * line_bytes),
         scales_(panel.scales + place * Layout::halves * tile_rows),
-        minimum_(panel.minima + place * tile_rows) {}
+        minima_(panel.minima + place * Layout::halves * tile_rows) {}
 
   template <int half>
   KVART_INLINE F32x16 scale() const {
     return load(scales_ + half * tile_rows);
   }
-  KVART_INLINE F32x16 minimum() const { return load(minimum_); }
+  template <int half>
+  KVART_INLINE F32x16 minimum() const {
+    return load(minima_ + half * tile_rows);
+  }
   template <int quad>
   KVART_INLINE U8x64 codes(constant<quad>) const {
     return load_line(lines_ + quad * line_bytes);
@@ -129,7 +144,7 @@ class PanelGroup {
  private:
   const uint8_t* lines_;
   const float* scales_;
-  const float* minimum_;
+  const float* minima_;
 };
 
 // Adds one group's part to sums[r][16].
@@ -144,11 +159,12 @@ KVART_INLINE void add_group(const Group& weights, const int8_t* const (&x)[rows]
     const F32x16 scale = weights.template scale<h>();
     unroll<rows>([&](auto r) KVART_INLINE_LAMBDA {
       const RowGroup& group = *x_groups[r];
+      const int32_t sum = Layout::halves == 1 ? group.sum : group.half_sums[h];
       F32x16 value;
       if constexpr (Layout::has_minimum) {
-        value = fma(to_f32(products[r]), scale, mul(weights.minimum(), to_f32(splat(group.sum))));
+        value =
+            fma(to_f32(products[r]), scale, mul(weights.template minimum<h>(), to_f32(splat(sum))));
       } else {
-        const int32_t sum = Layout::halves == 1 ? group.sum : group.half_sums[h];
         const I32x16 offset = shift_left<Layout::offset_bits>(splat(sum));
         value = mul(to_f32(sub(products[r], offset)), scale);
       }
