@@ -42,8 +42,8 @@ struct MemoryPlanInput {
 // more than that, fewer where there are fewer sink blocks.
 //
 // A step that appends many tokens holds, until it is committed, the blocks that its first query
-// sees beside those that the next step will see. What that takes beyond the sequences' own blocks
-// depends on the tokens of a step, not on the number of sequences: step_pages and step_slots.
+// sees beside those that the next step will see. What that takes beyond the sequences' own blocks,
+// step_pages and step_slots, is bounded by the tokens of a step, however many sequences there are.
 // Tokens appended speculatively need slots beyond all these.
 struct GroupPlan {
   int window = 0;

@@ -155,6 +155,56 @@ TEST(MemoryPlan, WindowedLayersHoldWhatTheWindowTouches) {
   }
 }
 
+TEST(MemoryPlan, StepsNeedTheMoreTheLongerTheyAre) {
+  const CacheShape shape = {{{2, 64, 0}, {2, 64, 512}}};  // 8 blocks in the window, 9 pages
+  const auto plan_of = [&](int64_t context, int64_t sequences, int64_t step_tokens, int sinks) {
+    const Policy policy = policy_of("int4,sink=" + std::to_string(sinks));
+    const Result<MemoryPlan> plan =
+        plan_memory({shape, policy, context, sequences, 0, step_tokens});
+    EXPECT_TRUE(plan.ok());
+    EXPECT_EQ(plan->groups[0].step_pages + plan->groups[0].step_slots, 0);
+    for (const GroupPlan& group : plan->groups) {
+      EXPECT_EQ(group.pages, sequences * group.pages_per_sequence + group.step_pages);
+      EXPECT_EQ(group.slots, sequences * group.slots_per_sequence + group.step_slots);
+    }
+    EXPECT_EQ(plan->total_bytes, sequences * plan->bytes_per_sequence + plan->step_bytes);
+    return plan->groups[1];
+  };
+  for (const auto& [step_tokens, pages] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 0}, {64, 0}, {65, 1}, {128, 1}, {512, 7}, {513, 8}, {4096, 8}}) {
+    EXPECT_EQ(plan_of(8192, 1, step_tokens, 0).step_pages, pages) << step_tokens;
+    EXPECT_EQ(plan_of(8192, 1, step_tokens, 1).step_slots, 0) << step_tokens;
+  }
+  EXPECT_EQ(plan_of(8192, 100, 512, 0).step_pages, 7);
+  EXPECT_EQ(plan_of(8192, 100, 4096, 0).step_pages, 63);
+  EXPECT_EQ(plan_of(8192, 2, 1 << 20, 0).step_pages, 16);
+  EXPECT_EQ(plan_of(64 * 11, 2, 1 << 20, 0).step_pages, 4);  // 11 blocks in all
+  EXPECT_EQ(plan_of(64 * 9, 2, 1 << 20, 0).step_pages, 0);
+  // 12 sinks, at most 10 of which one block after another holds.
+  EXPECT_EQ(plan_of(8192, 1, 1 << 20, 12).slots_per_sequence, 10);
+  EXPECT_EQ(plan_of(8192, 1, 1 << 20, 12).step_slots, 3);
+  EXPECT_EQ(plan_of(8192, 3, 130, 12).step_slots, 2);
+  EXPECT_FALSE(plan_memory({shape, policy_of("int4"), 640, 1, 0, 0}).ok());
+}
+
+TEST(MemoryPlan, ABudgetIsFilledWithStepsCounted) {
+  const CacheShape shape = {{{2, 64, 0}, {2, 64, 512}}};
+  for (const int64_t sequences : {1, 2, 3, 50}) {
+    MemoryPlanInput input = {shape, policy_of("int8"), 8192, sequences, 0, 2048};
+    const uint64_t bytes = plan_memory(input)->total_bytes;
+    input.max_sequences = 0;
+    input.budget_bytes = bytes;
+    EXPECT_EQ(plan_memory(input)->sequences, sequences);
+    EXPECT_EQ(plan_memory(input)->total_bytes, bytes);
+    input.budget_bytes = bytes - 1;
+    const Result<MemoryPlan> less = plan_memory(input);
+    EXPECT_EQ(less.ok(), sequences > 1);
+    if (less.ok()) {
+      EXPECT_EQ(less->sequences, sequences - 1);
+    }
+  }
+}
+
 TEST(MemoryPlan, LayersGroupByWindowFullOnesFirst) {
   CacheShape shape;
   for (int i = 0; i < 8; ++i)
