@@ -96,7 +96,7 @@ void Tokenizer::Impl::fill_added(std::vector<AddedToken> tokens) {
   for (AddedToken& token : tokens) {
     token.special = is_special(types[static_cast<size_t>(token.token)]);
     if (token.normalized && !normalizer.changes_nothing()) {
-      token.content = normalizer.apply(text::repair_input(token.content));
+      token.content = normalizer.apply(text::repair_input(token.content)).text;
       normalized.push_back(std::move(token));
     } else {
       raw.push_back(std::move(token));
@@ -124,7 +124,8 @@ std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, bool parse_s
 
 void Tokenizer::Impl::encode_text(std::string_view text, bool at_start, bool parse_special,
                                   std::vector<int32_t>& out) const {
-  std::string normalized = normalizer.apply(text::repair_input(text));
+  auto [normalized, begin_cut] = normalizer.apply(text::repair_input(text));
+  at_start = at_start && !begin_cut;
   if (added_normalized.empty()) return encode_normalized(std::move(normalized), at_start, out);
   for (const text::Fragment& fragment : added_normalized.cut(normalized, parse_special, {})) {
     const Span span = fragment.span;

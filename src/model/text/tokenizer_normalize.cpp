@@ -96,12 +96,14 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
-std::string stripped(std::string_view text, bool left, bool right) {
+std::string stripped(std::string_view text, bool left, bool right, bool& begin_cut) {
+  const size_t size = text.size();
   while (left && !text.empty()) {
     const CodePoint point = decode_loosely(text, 0);
     if (!is_white_space(point.value)) break;
     text.remove_prefix(point.length_bytes);
   }
+  begin_cut = begin_cut || text.size() < size;
   while (right && !text.empty()) {
     size_t begin = text.size() - 1;
     while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -111,10 +113,14 @@ std::string stripped(std::string_view text, bool left, bool right) {
   return std::string(text);
 }
 
-std::string replaced(const Pattern& pattern, std::string_view text, std::string_view content) {
+std::string replaced(const Pattern& pattern, std::string_view text, std::string_view content,
+                     bool& begin_cut) {
   const std::string shown = pattern.is_regex() ? regex_subject(text) : std::string();
   std::vector<Span> matches;
   pattern.find_all(pattern.is_regex() ? shown : text, {0, text.size()}, matches);
+  if (!matches.empty() && matches[0].begin == 0 && matches[0].end > 0 && content.empty()) {
+    begin_cut = true;
+  }
   std::string out;
   size_t begin = 0;
   for (const Span& match : matches) {
@@ -213,7 +219,7 @@ Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> steps,
   return result;
 }
 
-std::string Normalizer::run(const Step& step, std::string text) {
+std::string Normalizer::run(const Step& step, std::string text, bool& begin_cut) {
   switch (step.what.kind) {
     case Kind::nfc:
       return unicode_form(text, false, true);
@@ -228,9 +234,9 @@ std::string Normalizer::run(const Step& step, std::string text) {
     case Kind::prepend:
       return text.empty() ? text : step.what.content + text;
     case Kind::replace:
-      return replaced(*step.pattern, text, step.what.content);
+      return replaced(*step.pattern, text, step.what.content, begin_cut);
     case Kind::strip:
-      return stripped(text, step.what.left, step.what.right);
+      return stripped(text, step.what.left, step.what.right, begin_cut);
     case Kind::charsmap:
       return map_graphemes(text, step.map);
     case Kind::sentencepiece:
@@ -239,9 +245,12 @@ std::string Normalizer::run(const Step& step, std::string text) {
   return text;
 }
 
-std::string Normalizer::apply(std::string text) const {
-  for (const Step& step : steps_) text = run(step, std::move(text));
-  return text;
+Normalizer::Normalized Normalizer::apply(std::string text) const {
+  Normalized result{std::move(text), false};
+  for (const Step& step : steps_) {
+    result.text = run(step, std::move(result.text), result.begin_cut);
+  }
+  return result;
 }
 
 }  // namespace kvart::text

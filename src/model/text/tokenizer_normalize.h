@@ -19,8 +19,12 @@ class Normalizer {
   // steps.
   static Result<Normalizer> create(std::span<const NormalizerStep> steps, const std::string& field);
 
+  struct Normalized {
+    std::string text;
+    bool begin_cut = false;  // its beginning isn't the input's: something was taken away there
+  };
   // Precondition: `text` comes from repair_input. O(n log n).
-  std::string apply(std::string text) const;
+  Normalized apply(std::string text) const;
 
   bool changes_nothing() const { return steps_.empty(); }
 
@@ -32,7 +36,7 @@ class Normalizer {
   };
 
   Normalizer() = default;
-  static std::string run(const Step& step, std::string text);
+  static std::string run(const Step& step, std::string text, bool& begin_cut);
 
   std::vector<Step> steps_;
 };

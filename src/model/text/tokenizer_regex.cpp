@@ -25,14 +25,14 @@ struct StandIn {
 };
 constexpr char32_t letter = 0x10000, small_letter = 0x10428, modifier_letter = 0x16B40,
                    number = 0x1D7D8, mark = 0x1D167, punctuation = 0x10100, symbol = 0x1D100;
-constexpr char32_t other_3 = 0xFFFD, mark_3 = 0x0901, symbol_3 = 0x2190;
+constexpr char32_t format_3 = 0x200B, private_3 = 0xE000, mark_3 = 0x0901, symbol_3 = 0x2190;
 constexpr StandIn stand_ins[] = {
     {0x0CF3, 0x0CF3, mark_3},
     {0x0ECE, 0x0ECE, mark_3},
-    {0x180E, 0x180E, other_3},
+    {0x180E, 0x180E, format_3},
     {0x2FFC, 0x2FFF, symbol_3},
     {0x31EF, 0x31EF, symbol_3},
-    {0xD800, 0xDFFF, other_3},
+    {0xD800, 0xDFFF, private_3},
     {0x10EFD, 0x10EFF, mark},
     {0x1123F, 0x11240, letter},
     {0x11241, 0x11241, mark},
@@ -115,7 +115,7 @@ class Translator {
  private:
   void put(size_t count) {
     out_.append(source_.substr(at_, count));
-    at_ += count;
+    at_ = std::min(at_ + count, source_.size());
   }
   void put(std::string_view text, size_t consumed) {
     out_.append(text);
@@ -171,8 +171,12 @@ class Translator {
       put("\\x0B", 2);
     } else if (c == 'u') {
       hexadecimal();
-    } else if (is_digit(c) || (is_letter(c) &&
-                               std::string_view("sSdDpPrntfx").find(c) == std::string_view::npos)) {
+    } else if (c == 'p' || c == 'P') {
+      const size_t end = source_.find('}', at_);
+      const bool braces = source_.substr(at_ + 2, 1) == "{" && end != source_.npos;
+      put(braces ? end + 1 - at_ : 3);
+    } else if (is_digit(c) ||
+               (is_letter(c) && std::string_view("sSdDrntfx").find(c) == std::string_view::npos)) {
       fault_ = fmt::format("'\\{}'", c);
     } else if (c == 'x' && source_.substr(at_ + 2, 1) != "{") {
       fault_ = "'\\x' without braces";

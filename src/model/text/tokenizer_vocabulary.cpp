@@ -171,17 +171,22 @@ TokenIds piece_ids(const TokenizerData& data, const std::vector<TokenType>& type
   return ids;
 }
 
-Status check_scores(const TokenizerData& data) {
+// Unused tokens at the end, which fill up a vocabulary to the model's size, may have none.
+Status check_scores(const TokenizerData& data, const std::vector<TokenType>& types) {
   for (size_t i = 0; i < data.scores.size(); ++i) {
     if (!std::isfinite(data.scores[i])) {
       return bad(data, fmt::format("scores[{}]", i),
                  fmt::format("{} isn't a finite number", data.scores[i]));
     }
   }
-  if (data.scores.size() == data.tokens.size()) return {};
+  const size_t count = data.scores.size();
+  if (count <= types.size() &&
+      std::all_of(types.begin() + static_cast<std::ptrdiff_t>(count), types.end(),
+                  [](TokenType type) { return type == TokenType::unused; })) {
+    return {};
+  }
   return bad(data, "scores",
-             fmt::format("{} entries; expected {}, one for each token", data.scores.size(),
-                         data.tokens.size()));
+             fmt::format("{} entries; expected {}, one for each token", count, types.size()));
 }
 
 std::unique_ptr<const PieceEncoder> make_unigram(const TokenizerData& data,
@@ -265,7 +270,7 @@ Result<std::unique_ptr<const PieceEncoder>> make_encoder(const TokenizerData& da
   fallback.unknown = data.unk.value_or(no_token);
   fallback.fuse_unknown = options.fuse_unknown;
   if (options.kind != ModelOptions::Kind::byte_pair) {
-    KVART_RETURN_IF_ERROR(check_scores(data));
+    KVART_RETURN_IF_ERROR(check_scores(data, types));
     if (options.kind == ModelOptions::Kind::unigram) return make_unigram(data, types, fallback);
     return Encoder(
         std::make_unique<ScoredPairMerger>(piece_ids(data, types, false), data.scores, fallback));

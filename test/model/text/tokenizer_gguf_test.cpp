@@ -136,7 +136,8 @@ TEST(TokenizerGguf, AnotherTokenizerIsRefusedByNameWhenItIsMade) {
   ASSERT_TRUE(data.ok()) << data.error().message;
   const auto tokenizer = Tokenizer::create(*data);
   ASSERT_FALSE(tokenizer.ok());
-  EXPECT_THAT(tokenizer.error().message, HasSubstr("'rwkv' isn't supported; known: gemma4, gpt2, llama, t5"));
+  EXPECT_THAT(tokenizer.error().message,
+              HasSubstr("'rwkv' isn't supported; known: gemma4, gpt2, llama, t5"));
 }
 
 }  // namespace
