@@ -59,6 +59,7 @@ struct ModelConfig {
   int64_t context_length = 0;    // that the model was made for; 0: not given
   bool tied_embeddings = false;  // the output matrix is the embedding
   bool qkv_bias = false;
+  bool gated_ffn = true;                  // feed-forward layers have a gate: three matrices
   int experts = 0;                        // 0: dense
   int experts_used = 0;                   // of a token
   int expert_ffn = 0;                     // of one expert

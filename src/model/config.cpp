@@ -20,17 +20,21 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t max_config_bytes = 16 << 20;
 
-// All *.safetensors files of the folder; 0 if there are none.
+// The model*.safetensors files of the folder, or, if there are none, all; 0 if there are none. Some
+// checkpoints have their weights a second time, under another name (consolidated.safetensors).
 uint64_t safetensors_bytes(const fs::path& folder) {
-  uint64_t total = 0;
+  uint64_t all = 0;
+  uint64_t named = 0;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() != ".safetensors") continue;
     const auto size = it->file_size(error);
     if (error) return 0;
-    total += size;
+    all += size;
+    if (it->path().filename().string().substr(0, 5) == "model") named += size;
   }
-  return error ? 0 : total;
+  if (error) return 0;
+  return named != 0 ? named : all;
 }
 
 Result<ModelConfig> read_json_config(const fs::path& path) {
@@ -66,7 +70,7 @@ uint64_t ModelConfig::parameters() const {
   uint64_t total = width * vocab * (tied_embeddings ? 1 : 2) + width;
   for (const LayerShape& layer : layer_shapes) {
     const uint64_t attention = width * layer.head_dim * 2 * (q_heads + layer.kv_heads);
-    total += attention + 3 * width * ffn + 2 * width;
+    total += attention + (gated_ffn ? 3 : 2) * width * ffn + 2 * width;
   }
   return total;
 }

@@ -197,6 +197,7 @@ std::string find_run_refusal(const ModelConfig& config) {
                        config.architecture);
   }
   if (architecture->qkv_bias && !config.qkv_bias) return "the biases of Q, K and V are missing";
+  if (config.vocab == 0) return "vocab_size is missing";
   if (config.norm_eps <= 0) return "the epsilon of its norms is missing";
   for (const LayerShape& layer : config.layer_shapes) {
     if (layer.kv_heads != config.kv_heads) return "layers with different KV heads aren't run";

@@ -30,27 +30,64 @@ struct Family {
   std::string_view architecture;  // what GGUF calls it
   WindowRule windows = WindowRule::none;
   int full_every = 0;
-  CommonDefaults defaults;
+  CommonDefaults defaults = {};
   bool qkv_bias = false;
+  bool usually_tied = false;  // where tie_word_embeddings isn't given
+  bool mixture = false;       // has experts: their number must be there
+  bool gated = true;          // feed-forward layers of three matrices, not two
 };
 
 constexpr std::array<Family, 16> families{{
-    {"llama", "llama", WindowRule::none, 0, {}, false},
-    {"mistral", "mistral", WindowRule::all, 0, {}, false},
-    {"mixtral", "mixtral", WindowRule::all, 0, {}, false},
-    {"qwen2", "qwen2", WindowRule::switched, 0, {}, true},
-    {"qwen2_moe", "qwen2moe", WindowRule::switched, 0, {}, true},
-    {"qwen3", "qwen3", WindowRule::switched, 0, {0, 0, 128}, false},
-    {"qwen3_moe", "qwen3moe", WindowRule::switched, 0, {0, 0, 128}, false},
-    {"gemma", "gemma", WindowRule::none, 0, {0, 0, 256}, false},
-    {"gemma2", "gemma2", WindowRule::pattern, 2, {0, 0, 256}, false},
-    {"gemma3_text", "gemma3", WindowRule::pattern, 6, {8, 4, 256}, false},
-    {"gpt_oss", "gpt-oss", WindowRule::listed, 0, {0, 0, 64}, true},
-    {"phi3", "phi3", WindowRule::all, 0, {}, false},
-    {"smollm3", "smollm3", WindowRule::switched, 0, {}, false},
-    {"granite", "granite", WindowRule::none, 0, {}, false},
-    {"internlm2", "internlm2", WindowRule::none, 0, {}, false},
-    {"starcoder2", "starcoder2", WindowRule::all, 0, {}, true},
+    {.name = "llama", .architecture = "llama"},
+    {.name = "mistral", .architecture = "mistral", .windows = WindowRule::all},
+    {.name = "mixtral", .architecture = "mixtral", .windows = WindowRule::all, .mixture = true},
+    {.name = "qwen2", .architecture = "qwen2", .windows = WindowRule::switched, .qkv_bias = true},
+    {.name = "qwen2_moe",
+     .architecture = "qwen2moe",
+     .windows = WindowRule::switched,
+     .qkv_bias = true,
+     .mixture = true},
+    {.name = "qwen3",
+     .architecture = "qwen3",
+     .windows = WindowRule::switched,
+     .defaults = {0, 0, 128}},
+    {.name = "qwen3_moe",
+     .architecture = "qwen3moe",
+     .windows = WindowRule::switched,
+     .defaults = {0, 0, 128},
+     .mixture = true},
+    {.name = "gemma", .architecture = "gemma", .defaults = {0, 0, 256}, .usually_tied = true},
+    {.name = "gemma2",
+     .architecture = "gemma2",
+     .windows = WindowRule::pattern,
+     .full_every = 2,
+     .defaults = {0, 0, 256},
+     .usually_tied = true},
+    {.name = "gemma3_text",
+     .architecture = "gemma3",
+     .windows = WindowRule::pattern,
+     .full_every = 6,
+     .defaults = {8, 4, 256},
+     .usually_tied = true},
+    {.name = "gpt_oss",
+     .architecture = "gpt-oss",
+     .windows = WindowRule::listed,
+     .defaults = {0, 0, 64},
+     .qkv_bias = true,
+     .mixture = true},
+    {.name = "phi3", .architecture = "phi3", .windows = WindowRule::all},
+    {.name = "smollm3",
+     .architecture = "smollm3",
+     .windows = WindowRule::switched,
+     .usually_tied = true},
+    {.name = "granite", .architecture = "granite"},
+    {.name = "internlm2", .architecture = "internlm2"},
+    {.name = "starcoder2",
+     .architecture = "starcoder2",
+     .windows = WindowRule::all,
+     .qkv_bias = true,
+     .usually_tied = true,
+     .gated = false},
 }};
 
 // What rope_parameters and rope_scaling may say. Any other key might change the angles.
@@ -219,8 +256,8 @@ Status read_windows(const JsonFields& fields, const Family& family, ModelConfig&
   const bool switched_on = reader.boolean_or("use_sliding_window", false);
   const auto window = static_cast<int>(reader.integer_or("sliding_window", {1, max_window}, 0));
   const auto pattern = reader.integer_or("sliding_window_pattern", {1, 1024}, family.full_every);
-  const auto first =
-      reader.integer_or("max_window_layers", {0, 1024}, static_cast<int64_t>(config.layers));
+  // 28 is what these families' own code takes where nothing is said.
+  const auto first = reader.integer_or("max_window_layers", {0, 1024}, 28);
   KVART_RETURN_IF_ERROR(reader.status());
   if (family.windows == WindowRule::switched && !switched_on) return {};
   if (const Json* types = fields.find("layer_types")) {
@@ -233,6 +270,10 @@ Status read_windows(const JsonFields& fields, const Family& family, ModelConfig&
       if (window != 0) set_windows(config, window, 0);
       break;
     case WindowRule::switched:
+      if (window == 0) {
+        reader.fail(ErrorCode::invalid_file, "sliding_window",
+                    "is missing, but use_sliding_window is true");
+      }
       for (auto layer = first; layer < config.layers; ++layer) {
         config.layer_shapes[layer].window = window;
       }
@@ -339,9 +380,13 @@ Status read_rope(const JsonFields& fields, ModelConfig& config) {
   return reader.status();
 }
 
-Status read_experts(const JsonFields& fields, ModelConfig& config) {
+Status read_experts(const JsonFields& fields, bool mixture, ModelConfig& config) {
   FieldReader reader(fields);
   config.experts = static_cast<int>(reader.integer_or("num_experts", {0, 4096}, config.experts));
+  if (mixture && config.experts == 0) {
+    reader.fail(ErrorCode::invalid_file, "num_experts",
+                "is missing, and num_local_experts too: how many experts has it?");
+  }
   if (config.experts == 0) return reader.status();
   config.experts_used =
       static_cast<int>(reader.integer_or("num_experts_per_tok", {1, config.experts}, 1));
@@ -396,8 +441,12 @@ Status read_no_rope_layers(const JsonFields& fields, ModelConfig& config) {
 
 void estimate_weights(const JsonFields& root, ModelConfig& config) {
   if (root.find("quantization_config") != nullptr || config.parameters() == 0) return;
-  const auto type = root.text("torch_dtype");
-  const bool wide = type.ok() && type->value_or("") == "float32";
+  if (config.vocab == 0) return;  // an embedding of unknown size
+  bool wide = false;
+  for (const std::string_view key : {"torch_dtype", "dtype"}) {
+    const auto type = root.text(key);
+    wide |= type.ok() && type->value_or("") == "float32";
+  }
   config.weight_bytes = config.parameters() * (wide ? 4 : 2);
   config.weight_basis = fmt::format("estimated: {:.2f} B parameters of {} bytes",
                                     static_cast<double>(config.parameters()) / 1e9, wide ? 4 : 2);
@@ -410,15 +459,15 @@ Result<ModelConfig> config_of_family(const JsonFields& fields, const Family& fam
   KVART_RETURN_IF_ERROR(refuse_uncounted_keys(fields));
   KVART_RETURN_IF_ERROR(read_common_fields(fields, common_keys, family.defaults, config));
   FieldReader reader(fields);
-  const bool usually_tied = family.name.substr(0, 5) == "gemma";
-  config.tied_embeddings = reader.boolean_or("tie_word_embeddings", usually_tied);
+  config.tied_embeddings = reader.boolean_or("tie_word_embeddings", family.usually_tied);
+  config.gated_ffn = family.gated;
   config.qkv_bias = reader.boolean_or("attention_bias", family.qkv_bias);
-  config.vocab =
-      static_cast<int>(reader.integer_or("vocab_size", {1, max_vocab}, usually_tied ? 262208 : 0));
+  config.vocab = static_cast<int>(reader.integer_or("vocab_size", {1, max_vocab},
+                                                    family.architecture == "gemma3" ? 262208 : 0));
   KVART_RETURN_IF_ERROR(reader.status());
   KVART_RETURN_IF_ERROR(read_windows(fields, family, config));
   KVART_RETURN_IF_ERROR(read_rope(fields, config));
-  KVART_RETURN_IF_ERROR(read_experts(fields, config));
+  KVART_RETURN_IF_ERROR(read_experts(fields, family.mixture, config));
   KVART_RETURN_IF_ERROR(read_numerics(fields, config));
   KVART_RETURN_IF_ERROR(read_no_rope_layers(fields, config));
   complete_config(config);
@@ -451,7 +500,10 @@ Result<ModelConfig> config_from_json(std::string_view text, const std::string& s
       return Error{ErrorCode::invalid_file,
                    fmt::format("{}: text_config is missing or no object", source)};
     }
-    name = name == "gemma3" ? "gemma3_text" : "mistral";
+    const JsonFields text_fields(*inner, source, "text_config.");
+    const auto inner_type = text_fields.text("model_type");
+    if (!inner_type.ok()) return inner_type.error();
+    name = inner_type->value_or(name == "gemma3" ? "gemma3_text" : "mistral");
     prefix = "text_config.";
   }
   const auto family = std::find_if(families.begin(), families.end(),

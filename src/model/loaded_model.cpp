@@ -36,7 +36,8 @@ Result<Marks> unused_marks(std::span<const ChatMessage> messages) {
     const std::string mark = noncharacter(i);
     const bool used =
         std::any_of(messages.begin(), messages.end(), [&](const ChatMessage& message) {
-          return message.content.find(mark) != std::string::npos;
+          return message.content.find(mark) != std::string::npos ||
+                 message.role.find(mark) != std::string::npos;
         });
     if (!used) found.push_back(mark);
   }
@@ -47,48 +48,34 @@ Result<Marks> unused_marks(std::span<const ChatMessage> messages) {
   return Marks{found[0], found[1]};
 }
 
-// Puts marks around every stretch of `text` that spells a control token.
-std::string mark_control_text(const Tokenizer& tokenizer, std::string_view text,
-                              const Marks& marks) {
-  std::string marked;
-  size_t plain_from = 0;
-  for (size_t at = 0; at < text.size();) {
-    size_t longest = 0;
-    if (text[at] == '<' || text[at] == '[') {
-      for (size_t size = 2; size <= 64 && at + size <= text.size(); ++size) {
-        if (tokenizer.find_control(text.substr(at, size))) longest = size;
-      }
-    }
-    if (longest == 0) {
-      ++at;
-      continue;
-    }
-    marked.append(text.substr(plain_from, at - plain_from)).append(marks.begin);
-    marked.append(text.substr(at, longest)).append(marks.end);
-    at += longest;
-    plain_from = at;
-  }
-  return marked.append(text.substr(plain_from));
-}
+// A rendered template without its marks, and where text of users stood between them.
+struct Unmarked {
+  std::string text;
+  std::vector<TextRange> plain;
+};
 
-// Tokens of a rendered template: special tokens outside the marks, plain text inside.
-std::vector<int32_t> tokens_of_marked(const Tokenizer& tokenizer, std::string_view text,
-                                      const Marks& marks) {
-  std::vector<int32_t> tokens;
-  const auto append = [&](std::string_view part, SpecialTokens special) {
-    const auto more = tokenizer.encode(part, special);
-    tokens.insert(tokens.end(), more.begin(), more.end());
-  };
+// Error: marks that don't pair up, because the template cut a message in the middle of a special
+// token's name: what of it is the user's can't be told any more.
+Result<Unmarked> unmark(std::string_view text, const Marks& marks) {
+  const Error cut{ErrorCode::invalid_argument,
+                  "the chat template cut a message within the name of a special token; leave such "
+                  "names out of messages"};
+  Unmarked out;
+  bool inside = false;
   while (true) {
     const size_t begin = text.find(marks.begin);
-    append(text.substr(0, begin), SpecialTokens::parse);
-    if (begin == std::string_view::npos) return tokens;
-    text.remove_prefix(begin + marks.begin.size());
-    const size_t end = text.find(marks.end);
-    append(text.substr(0, end), SpecialTokens::plain);
-    if (end == std::string_view::npos) return tokens;
-    text.remove_prefix(end + marks.end.size());
+    const size_t next = std::min(begin, text.find(marks.end));
+    out.text.append(text.substr(0, next));
+    if (next == std::string_view::npos) break;
+    const bool opens = next == begin;
+    if (opens == inside) return cut;
+    if (opens) out.plain.push_back({out.text.size(), out.text.size()});
+    if (!opens) out.plain.back().end = out.text.size();
+    inside = opens;
+    text.remove_prefix(next + marks.begin.size());  // both marks have one size
   }
+  if (inside) return cut;
+  return out;
 }
 
 std::string control_text(const Tokenizer& tokenizer, std::optional<int32_t> token) {
@@ -145,14 +132,16 @@ Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessag
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages) {
     nlohmann::ordered_json entry;
-    entry["role"] = message.role;
-    entry["content"] = mark_control_text(tokenizer_, message.content, *marks);
+    entry["role"] = control_names_.mark(message.role, marks->begin, marks->end);
+    entry["content"] = control_names_.mark(message.content, marks->begin, marks->end);
     list.push_back(std::move(entry));
   }
   auto text = chat_.render(list, nullptr, true, control_text(tokenizer_, tokenizer_.bos()),
                            control_text(tokenizer_, tokenizer_.eos()));
   if (!text) return text.error();
-  std::vector<int32_t> tokens = tokens_of_marked(tokenizer_, *text, *marks);
+  const auto unmarked = unmark(*text, *marks);
+  if (!unmarked) return unmarked.error();
+  std::vector<int32_t> tokens = tokenizer_.encode(unmarked->text, unmarked->plain);
   const auto bos = tokenizer_.bos();
   if (tokenizer_.add_bos() && bos && (tokens.empty() || tokens.front() != *bos))
     tokens.insert(tokens.begin(), *bos);

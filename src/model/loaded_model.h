@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "kvart/model.h"
+#include "model/control_names.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "model/weights.h"
@@ -21,6 +22,7 @@ class LoadedModel : public Model {
         pairing_(pairing),
         weights_(std::move(weights)),
         tokenizer_(std::move(tokenizer)),
+        control_names_(tokenizer_),
         chat_(std::move(chat)),
         fingerprint_(fingerprint),
         isa_(isa) {}
@@ -48,6 +50,7 @@ class LoadedModel : public Model {
   RopePairing pairing_;
   Weights weights_;
   Tokenizer tokenizer_;
+  ControlNames control_names_;
   ChatTemplate chat_;
   uint64_t fingerprint_;
   Isa isa_;

@@ -279,6 +279,70 @@ TEST(JsonConfig, NullAndMissingFollowTheFamily) {
   EXPECT_EQ(read_json(json)->weight_bytes, 0u);
 }
 
+TEST(JsonConfig, WeightsAreEstimatedOnlyFromWhatIsKnown) {
+  Json json = Json::parse(llama_json);
+  const uint64_t bytes = read_json(json)->weight_bytes;
+  EXPECT_EQ(bytes, 16060522496u);
+  json.erase("torch_dtype");
+  json["dtype"] = "float32";
+  EXPECT_EQ(read_json(json)->weight_bytes, 2 * bytes);
+  json.erase("vocab_size");
+  EXPECT_EQ(read_json(json)->weight_bytes, 0u);
+  EXPECT_THAT(read_json(json)->run_refusal, HasSubstr("vocab_size is missing"));
+  // Two matrices a feed-forward layer, and the embedding once.
+  const Json starcoder = Json::parse(R"({"model_type": "starcoder2", "hidden_size": 4608,
+    "intermediate_size": 18432, "num_hidden_layers": 32, "num_attention_heads": 36,
+    "num_key_value_heads": 4, "vocab_size": 49152})");
+  EXPECT_NEAR(static_cast<double>(read_json(starcoder)->weight_bytes), 14.3e9, 0.1e9);
+  for (const char* mixture : {"mixtral", "qwen3_moe", "qwen2_moe"}) {
+    Json without = Json::parse(llama_json);
+    without["model_type"] = mixture;
+    EXPECT_THAT(json_error(without), HasSubstr("num_experts is missing")) << mixture;
+  }
+}
+
+TEST(JsonConfig, WhatChangesTheResultAndIsNotFollowedIsNotRun) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"hidden_act": "gelu"})", "activation gelu"},
+      {R"({"rope_scaling": {"rope_type": "mrope", "factor": 2}})", "type mrope isn't known"},
+      {R"({"rope_scaling": {"wavelength": 2}})", "rope_scaling.wavelength"},
+      {R"({"rope_scaling": {"rope_type": "longrope", "factor": 2, "short_factor": [1, 2]}})",
+       "2 factors for 64 frequencies"},
+      {R"({"rope_scaling": {"low_freq_factor": 5}})", "low_freq_factor 5"},
+      {R"({"use_bidirectional_attention": true})", "both directions"},
+      {R"({"model_type": "granite"})", "granite is counted but not run"},
+      {R"({"model_type": "qwen3_moe", "num_experts": 8, "decoder_sparse_step": 2})", "some layers"},
+      {R"({"model_type": "qwen3_moe", "num_experts": 8, "mlp_only_layers": [1]})", "some layers"},
+      {R"({"rms_norm_eps": null})", "epsilon"},
+  };
+  for (const auto& [patch, expected] : cases) {
+    Json json = Json::parse(llama_json);
+    json.merge_patch(Json::parse(patch));
+    const auto config = read_json(json);
+    ASSERT_TRUE(config.ok()) << patch << config.error().message;
+    EXPECT_THAT(config->run_refusal, HasSubstr(expected)) << patch;
+  }
+  const auto right = read_json(Json::parse(llama_json));
+  EXPECT_EQ(right->run_refusal, "");
+}
+
+TEST(JsonConfig, ContextsOfStretchedModels) {
+  const auto context = [](const char* patch) {
+    Json json = Json::parse(llama_json);
+    json["max_position_embeddings"] = 4096;
+    json["rope_scaling"] = Json::parse(patch);
+    const auto config = read_json(json);
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config->context_length;
+  };
+  EXPECT_EQ(context("null"), 4096);
+  EXPECT_EQ(context(R"({"type": "linear", "factor": 2.5})"), 10240);
+  EXPECT_EQ(context(R"({"type": "dynamic", "factor": 2})"), 8192);
+  EXPECT_EQ(context(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 2048})"),
+            8192);
+  EXPECT_EQ(context(R"({"type": "yarn", "factor": 4})"), 16384);
+}
+
 TEST(JsonConfig, WrongValuesAreRefusedWithTheirKey) {
   const std::vector<std::pair<const char*, Json>> wrong = {
       {"num_hidden_layers", 0},
@@ -338,6 +402,11 @@ TEST(JsonConfig, WindowsOfEachFamily) {
   EXPECT_EQ(windowed_layers(read_json(json)), 0);
   json["use_sliding_window"] = true;
   EXPECT_EQ(windowed_layers(read_json(json)), 12);
+  json.erase("max_window_layers");
+  EXPECT_EQ(windowed_layers(read_json(json)), 4);  // from 28 on
+  json.erase("sliding_window");
+  EXPECT_THAT(json_error(json), HasSubstr("sliding_window is missing, but use_sliding_window"));
+  json["sliding_window"] = 4096;
   json["model_type"] = "gemma2";
   EXPECT_EQ(windowed_layers(read_json(json)), 16);
   json["model_type"] = "gpt_oss";
@@ -346,6 +415,8 @@ TEST(JsonConfig, WindowsOfEachFamily) {
   for (int i = 0; i < 32; ++i) {
     json["layer_types"].push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
   }
+  EXPECT_THAT(json_error(json), HasSubstr("num_experts is missing"));
+  json["num_local_experts"] = 32;
   EXPECT_EQ(windowed_layers(read_json(json)), 24);
   json["layer_types"][3] = "linear_attention";
   EXPECT_THAT(json_error(json), HasSubstr("'linear_attention' in layer 3"));
@@ -364,6 +435,9 @@ TEST(JsonConfig, Gemma3WithImagesHasItsTextModelInside) {
   Json wrong = json;
   wrong["text_config"]["num_hidden_layers"] = 0;
   EXPECT_THAT(json_error(wrong), HasSubstr("text_config.num_hidden_layers"));
+  wrong = json;
+  wrong["text_config"]["model_type"] = "deepseek_v3";
+  EXPECT_THAT(json_error(wrong), HasSubstr("multi-head latent attention"));
   wrong["text_config"] = 3;
   EXPECT_THAT(json_error(wrong), HasSubstr("text_config"));
 }
