@@ -79,6 +79,13 @@ struct ParsedPolicy {
 // that is refused by name, ranges that overlap.
 Result<ParsedPolicy> parse_policy(std::string_view text);
 
+// text: bits of K and V for each layer, as KVTuner's preset files have them (github.com/cmd2001/
+// KVTuner): YAML or JSON of `layer: {nbits_key: 8, nbits_value: 4}`, all layers from 0 on; 16 bits
+// are full precision, fewer the per-channel format of so many. source: the file, for messages.
+// Error: a word that isn't one of these, a layer that is missing or there twice, bits without a
+// format.
+Result<ParsedPolicy> parse_layer_bits(std::string_view text, const std::string& source);
+
 struct Preset {
   std::string_view name;
   std::string_view description;

@@ -65,9 +65,15 @@ struct ModelConfig {
   int expert_ffn = 0;                     // of one expert
   bool expert_weights_sum_to_one = true;  // a token's weights are scaled so
   std::vector<LayerShape> layer_shapes;   // K and V of each layer, with its window
-  uint64_t weight_bytes = 0;              // 0: not known
-  std::string weight_basis;               // how weight_bytes was found: for a message
-  std::string run_refusal;                // why the forward pass can't run it; empty if it can
+  // What the checkpoint declares its KV cache to be, as a word for parse_policy, and where; empty:
+  // nothing.
+  std::string kv_scheme;
+  std::string kv_scheme_place;
+  // Layers whose scale of K and of V the checkpoint stores. Kvart's own formats don't need them.
+  std::vector<int> k_scale_layers, v_scale_layers;
+  uint64_t weight_bytes = 0;  // 0: not known
+  std::string weight_basis;   // how weight_bytes was found: for a message
+  std::string run_refusal;    // why the forward pass can't run it; empty if it can
 
   [[nodiscard]] CacheShape cache_shape() const { return CacheShape{layer_shapes}; }
   [[nodiscard]] bool windowed() const;

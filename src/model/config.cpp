@@ -9,9 +9,11 @@
 #include <fstream>
 #include <system_error>
 
+#include "model/file/json_text.h"
 #include "model/file/printable.h"
 #include "model/file/text_file.h"
 #include "model/gguf_parts.h"
+#include "model/kv_scheme.h"
 
 namespace kvart {
 namespace {
@@ -44,6 +46,16 @@ Result<ModelConfig> read_json_config(const fs::path& path) {
   if (!config.ok()) return config;
   const fs::path folder = fs::absolute(path).parent_path();
   config->name = printable(folder.filename().string());
+  const fs::path quantization = folder / "hf_quant_config.json";
+  std::error_code error;
+  if (fs::exists(quantization, error)) {
+    const auto own = read_text_file(quantization.string(), max_config_bytes);
+    if (!own.ok()) return own.error();
+    const std::string source = printable(quantization.string(), 512);
+    const auto json = parse_json(*own, source);
+    if (!json.ok()) return json.error();
+    KVART_RETURN_IF_ERROR(read_kv_scheme(*json, source, *config));
+  }
   if (const uint64_t bytes = safetensors_bytes(folder); bytes != 0) {
     config->weight_bytes = bytes;
     config->weight_basis = "size of the safetensors files";

@@ -10,6 +10,7 @@
 #include "model/config_fields.h"
 #include "model/file/json_text.h"
 #include "model/file/printable.h"
+#include "model/kv_scheme.h"
 
 namespace kvart {
 namespace {
@@ -195,7 +196,10 @@ class JsonFields final : public ConfigFields {
   }
   [[nodiscard]] Error wrong_type(std::string_view key, const Json& value,
                                  std::string_view expected) const {
-    const std::string found = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string found = value.is_array() ? "a list" : "an object";
+    if (!value.is_structured()) {
+      found = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
     return Error{ErrorCode::invalid_file,
                  fmt::format("{}: {} is {}; expected {}", source_, full_name(key),
                              printable(found, 40), expected)};
@@ -514,7 +518,9 @@ Result<ModelConfig> config_from_json(std::string_view text, const std::string& s
     return refuse_architecture(source, name, known);
   }
   auto config = config_of_family(JsonFields(*inner, source, prefix), *family);
-  if (config.ok()) estimate_weights(fields, *config);
+  if (!config.ok()) return config;
+  estimate_weights(fields, *config);
+  KVART_RETURN_IF_ERROR(read_kv_scheme(root, source, *config));
   return config;
 }
 

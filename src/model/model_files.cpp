@@ -15,6 +15,7 @@
 #include "model/file/printable.h"
 #include "model/file/text_file.h"
 #include "model/gguf_parts.h"
+#include "model/kv_scheme.h"
 #include "model/text/tokenizer_gguf.h"
 #include "model/text/tokenizer_json.h"
 
@@ -216,6 +217,7 @@ Result<ModelFiles> open_folder(const fs::path& folder) {
   for (const SafetensorsFile& shard : files.shards) {
     KVART_RETURN_IF_ERROR(files.tensors.add_safetensors(shard, architecture.post_norms));
   }
+  KVART_RETURN_IF_ERROR(take_kv_scales(files.tensors, files.config));
   KVART_RETURN_IF_ERROR(read_tokenizer(folder, files));
   KVART_RETURN_IF_ERROR(read_chat_template(folder, files));
   return files;

@@ -39,6 +39,7 @@ class TensorTable {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
   }
+  void remove(const std::string& name) { tensors_.erase(name); }
   [[nodiscard]] const std::map<std::string, StoredTensor>& all() const { return tensors_; }
 
  private:

@@ -90,5 +90,54 @@ TEST(Policy, WrongWordsAreRefusedWithTheRightOnes) {
   EXPECT_EQ(parse_policy("fp8_e5m2").error().code, ErrorCode::unsupported);
 }
 
+TEST(LayerBits, YamlAndJsonOfBitsPerLayer) {
+  const char* const same[] = {
+      "0:\n  nbits_key: 8\n  nbits_value: 4\n1:\n  nbits_key: 4\n  nbits_value: 2  # few\n",
+      "# bits\n0: {nbits_key: 8, nbits_value: 4}\n1: {nbits_value: 2, nbits_key: 4}",
+      R"({"0": {"nbits_key": 8, "nbits_value": 4}, "1": {"nbits_key": 4, "nbits_value": 2}})",
+      "per_layer_config:\n  1: {nbits_key: 4, nbits_value: 2}\n  0: {nbits_key: 8, nbits_value: 4}",
+  };
+  for (const char* text : same) {
+    const auto parsed = parse_layer_bits(text, "p.yaml");
+    ASSERT_TRUE(parsed.ok()) << text << parsed.error().message;
+    const auto layers = parsed->policy.resolve(2);
+    ASSERT_TRUE(layers.ok()) << layers.error().message;
+    EXPECT_EQ((*layers)[0].k->name, "int8_c64");
+    EXPECT_EQ((*layers)[0].v->name, "int4_c64");
+    EXPECT_EQ((*layers)[1].k->name, "int4_c64");
+    EXPECT_EQ((*layers)[1].v->name, "int2_c64");
+    EXPECT_EQ(parsed->policy.sink_blocks, 1);
+  }
+  const auto full = parse_layer_bits("0: {nbits_key: 16, nbits_value: 3}", "p.yaml");
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ((*full->policy.resolve(1))[0].k->name, "f16");
+  EXPECT_EQ((*full->policy.resolve(1))[0].v->name, "int3_c64");
+}
+
+TEST(LayerBits, WhatIsWrongIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "p.yaml: no layers"},
+      {"# nothing", "no layers"},
+      {"1: {nbits_key: 8, nbits_value: 4}", "layer 0 is missing"},
+      {"0: {nbits_key: 8}", "layer 0 lacks"},
+      {"0: {nbits_key: 8, nbits_value: 7}", "8 and 7 bits"},
+      {"0: {nbits_key: 0, nbits_value: 4}", "0 and 4 bits"},
+      {"0: {nbits_key: 8, nbits_key: 8, nbits_value: 4}", "nbits_key without a number, or twice"},
+      {"0: {nbits_key: x, nbits_value: 4}", "nbits_key without a number"},
+      {"0: {nbits_key:", "nbits_key without a number"},
+      {"nbits_key: 8", "nbits_key before any layer"},
+      {"0: {bits: 8}", "the word 'bits'"},
+      {"0: {nbits_key: 8, nbits_value: 4}\n0: {nbits_key: 8, nbits_value: 4}", "twice"},
+      {"200000: {nbits_key: 8, nbits_value: 4}", "layer 200000"},
+      {"99999999999: {nbits_key: 8}", "the word '99999999999'"},
+      {"\x1b[31m: 1", "the word '?[31m'"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const auto parsed = parse_layer_bits(text, "p.yaml");
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_THAT(parsed.error().message, HasSubstr(expected)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace kvart

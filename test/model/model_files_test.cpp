@@ -261,6 +261,86 @@ TEST(ModelFolder, ShardsAreWhatTheIndexSays) {
   EXPECT_THAT(error_of(folder), HasSubstr("model-1.safetensors: can't open the file"));
 }
 
+// The tiny model's folder with an F32 tensor more.
+void add_tensor(const std::string& folder, const std::string& name,
+                const std::vector<float>& data) {
+  const std::string path = folder + "/model.safetensors";
+  std::string file = text_of(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  Json header = Json::parse(file.substr(8, length));
+  std::string tensors = file.substr(8 + length);
+  header[name] = {{"dtype", "F32"},
+                  {"shape", data.size() == 1 ? Json::array() : Json::array({data.size()})},
+                  {"data_offsets", {tensors.size(), tensors.size() + 4 * data.size()}}};
+  tensors.append(reinterpret_cast<const char*>(data.data()), 4 * data.size());
+  const std::string text = header.dump();
+  length = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), 8);
+  out << text << tensors;
+}
+
+TEST(KvScheme, ScalesOfTheCheckpointAreCountedByLayer) {
+  const std::string folder = folder_copy("scales");
+  add_tensor(folder, "model.layers.0.self_attn.k_proj.k_scale", {0.5f});
+  add_tensor(folder, "model.layers.0.self_attn.v_proj.v_scale", {0.5f});
+  add_tensor(folder, "model.layers.2.self_attn.k_scale", {0.25f});
+  add_tensor(folder, "model.layers.3.self_attn.kv_scale", {0.25f});
+  const auto files = open_model_files(folder);
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  EXPECT_EQ(files->config.k_scale_layers, (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(files->config.v_scale_layers, (std::vector<int>{0, 3}));
+  EXPECT_TRUE(Model::load(folder, 1).ok());
+}
+
+TEST(KvScheme, ScalesThatAreNoNumbersAreRefused) {
+  for (const float bad : {NAN, INFINITY, -INFINITY, -1.0f, 0.0f, -0.0f}) {
+    const std::string folder = folder_copy("bad_scale");
+    add_tensor(folder, "model.layers.1.self_attn.k_proj.k_scale", {bad});
+    add_tensor(folder, "model.layers.1.self_attn.v_proj.v_scale", {1.0f});
+    EXPECT_THAT(error_of(folder), AllOf(HasSubstr("model.layers.1.self_attn.k_proj.k_scale is"),
+                                        HasSubstr("above 0")));
+  }
+  const std::string folder = folder_copy("bad_scale");
+  add_tensor(folder, "model.layers.1.self_attn.k_proj.k_scale", {1, 2, 3});
+  EXPECT_THAT(error_of(folder), HasSubstr("a scale of K or V is one number"));
+}
+
+TEST(KvScheme, WhatIsDeclaredIsAWordForAPolicy) {
+  const auto scheme = [](const char* file, const Json& content) {
+    const std::string folder = folder_copy("scheme");
+    Json config = Json::parse(text_of(folder + "/config.json"));
+    if (std::string(file) == "config.json") {
+      config.merge_patch(content);
+      std::ofstream(folder + "/config.json") << config;
+    } else {
+      std::ofstream(folder + "/" + file) << content;
+    }
+    const auto read = read_model_config(folder);
+    return read.ok() ? read->kv_scheme : read.error().message;
+  };
+  const auto compressed = [&](const Json& inner) {
+    return scheme("config.json", {{"quantization_config", {{"kv_cache_scheme", inner}}}});
+  };
+  EXPECT_EQ(scheme("config.json", Json::object()), "");
+  EXPECT_EQ(compressed(nullptr), "");
+  EXPECT_EQ(compressed({{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}}), "fp8");
+  EXPECT_EQ(compressed({{"num_bits", 8}, {"type", "int"}}), "int8");
+  EXPECT_THAT(compressed({{"type", "float"}}), HasSubstr("kv_cache_scheme.num_bits is null"));
+  EXPECT_THAT(compressed({{"num_bits", 8}, {"type", 5}}), HasSubstr("kv_cache_scheme.type is 5"));
+  EXPECT_THAT(compressed(3), HasSubstr("quantization_config.kv_cache_scheme is 3"));
+  const auto model_opt = [&](const Json& word) {
+    return scheme("hf_quant_config.json", {{"quantization", {{"kv_cache_quant_algo", word}}}});
+  };
+  EXPECT_EQ(model_opt("FP8"), "fp8");
+  EXPECT_EQ(model_opt("NVFP4"), "nvfp4");
+  EXPECT_EQ(model_opt(nullptr), "");
+  EXPECT_THAT(model_opt(Json::array()), HasSubstr("kv_cache_quant_algo is an object or a list"));
+  EXPECT_EQ(scheme("config.json", {{"quantization_config", {{"kv_cache_quant_algo", "INT8"}}}}),
+            "int8");
+}
+
 StoredTensor tensor(std::array<int64_t, 4> dims, std::span<const uint8_t> data, bool is_fp8) {
   StoredTensor out;
   out.place = "m.safetensors: tensor w";
