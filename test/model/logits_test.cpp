@@ -68,6 +68,7 @@ Comparison compare(const Model& model, const nlohmann::json& one, const nlohmann
   SessionOptions options;
   options.policy = parse_policy("f16")->policy;
   options.context_tokens = static_cast<int64_t>(prompt.size() + continuation.size());
+  options.max_step_tokens = static_cast<int>(std::max<size_t>(prompt.size(), 1));
   options.threads = 2;
   auto session = Session::create(model, options);
   EXPECT_TRUE(session.ok());
@@ -121,6 +122,11 @@ void expect_equal_to_oracles(const std::string& path, const std::string& name) {
 TEST(Logits, SmolLM2EqualsExactArithmeticAsCloselyAsLlamaCpp) {
   KVART_REAL_MODEL(path, test::smollm2_file);
   expect_equal_to_oracles(path, "smollm2");
+}
+
+TEST(Logits, Gemma3EqualsExactArithmeticAsCloselyAsLlamaCpp) {
+  KVART_REAL_MODEL(path, test::gemma3_file);
+  expect_equal_to_oracles(path, "gemma3");
 }
 
 TEST(Logits, Qwen2EqualsExactArithmeticAsCloselyAsLlamaCpp) {

@@ -11,6 +11,7 @@
 namespace kvart::test {
 
 inline constexpr const char* smollm2_file = "SmolLM2-135M-Instruct.Q4_1.gguf";
+inline constexpr const char* gemma3_file = "gemma-3-270m-q4_k_m.gguf";
 inline constexpr const char* qwen2_file = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
 // The path of a file in the model cache, or empty.

@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Model:
-    """A llama or qwen2 decoder in float64."""
+    """A llama, qwen2 or gemma3 decoder in float64."""
 
     def __init__(self, path):
         reader = gguf.GGUFReader(path)
@@ -30,6 +30,12 @@ class Model:
             for t in reader.tensors
         }
         self.head_dim = self.tensors["blk.0.attn_q.weight"].shape[0] // self.q_heads
+        self.gemma = self.arch == "gemma3"
+        # gemma3: all layers but every sixth have a window, and angles of their own.
+        self.window = field("gemma3.attention.sliding_window") if self.gemma else None
+
+    def is_windowed(self, layer):
+        return self.gemma and (layer + 1) % 6 != 0
 
     def linear(self, x, name):
         y = x @ self.tensors[name + ".weight"].T
@@ -41,10 +47,10 @@ class Model:
             x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.tensors[name + ".weight"]
         )
 
-    def rope(self, x):
-        """x: [tokens][heads][head_dim]; adjacent pairs for llama files, halves for qwen2."""
+    def rope(self, x, theta):
+        """x: [tokens][heads][head_dim]; adjacent pairs for llama files, halves for the others."""
         half = self.head_dim // 2
-        angle = np.arange(len(x))[:, None] * self.theta ** (-np.arange(half) * 2.0 / self.head_dim)
+        angle = np.arange(len(x))[:, None] * theta ** (-np.arange(half) * 2.0 / self.head_dim)
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         out = np.empty_like(x)
         if self.arch == "llama":
@@ -55,10 +61,17 @@ class Model:
             out[..., :half], out[..., half:] = a * cos - b * sin, a * sin + b * cos
         return out
 
-    def attention(self, x, prefix):
+    def attention(self, x, layer):
+        prefix = f"blk.{layer}."
         heads = lambda name: self.linear(x, prefix + name).reshape(len(x), -1, self.head_dim)
-        q, k, v = self.rope(heads("attn_q")), self.rope(heads("attn_k")), heads("attn_v")
+        q, k, v = heads("attn_q"), heads("attn_k"), heads("attn_v")
+        if self.gemma:
+            q, k = self.norm(q, prefix + "attn_q_norm"), self.norm(k, prefix + "attn_k_norm")
+        theta = 10000.0 if self.is_windowed(layer) else self.theta
+        q, k = self.rope(q, theta), self.rope(k, theta)
         mask = np.triu(np.full((len(x), len(x)), -np.inf), 1)
+        if self.is_windowed(layer):
+            mask += np.tril(np.full((len(x), len(x)), -np.inf), -self.window)
         out = np.empty_like(q)
         for h in range(self.q_heads):
             kv = h // (self.q_heads // self.kv_heads)
@@ -67,16 +80,23 @@ class Model:
             out[:, h] = p / p.sum(-1, keepdims=True) @ v[:, kv]
         return self.linear(out.reshape(len(x), -1), prefix + "attn_output")
 
+    def activation(self, x):
+        if self.gemma:
+            return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        return x / (1 + np.exp(-x))
+
     def logits(self, ids):
         x = self.tensors["token_embd.weight"][ids]
+        if self.gemma:
+            x = x * np.sqrt(x.shape[1])
         for i in range(self.layers):
             p = f"blk.{i}."
-            x = x + self.attention(self.norm(x, p + "attn_norm"), p)
+            y = self.attention(self.norm(x, p + "attn_norm"), i)
+            x = x + (self.norm(y, p + "post_attention_norm") if self.gemma else y)
             h = self.norm(x, p + "ffn_norm")
             gate = self.linear(h, p + "ffn_gate")
-            x = x + self.linear(
-                gate / (1 + np.exp(-gate)) * self.linear(h, p + "ffn_up"), p + "ffn_down"
-            )
+            y = self.linear(self.activation(gate) * self.linear(h, p + "ffn_up"), p + "ffn_down")
+            x = x + (self.norm(y, p + "post_ffw_norm") if self.gemma else y)
         out = "output" if "output.weight" in self.tensors else "token_embd"
         return self.norm(x, "output_norm") @ self.tensors[out + ".weight"].T
 

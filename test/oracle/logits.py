@@ -24,8 +24,14 @@ OTHERS = 12
 
 
 def chat(llm, text):
-    """The prompt's ids in the model's own chat format (ChatML for both models), without a system message of ours."""
-    rendered = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    """The prompt's ids in the model's own chat format, without a system message of ours."""
+    if llm.metadata["general.architecture"] == "gemma3":
+        rendered = f"<bos><start_of_turn>user\n{text}<end_of_turn>\n<start_of_turn>model\n"
+    else:
+        rendered = (
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+            f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        )
     return llm.tokenize(rendered.encode(), add_bos=False, special=True)
 
 
@@ -46,11 +52,15 @@ def continuation(llm, prompt, rng):
 def main():
     model, out = sys.argv[1:]
     llm = llama_cpp.Llama(
-        model, n_ctx=1024, n_threads=2, n_batch=512, logits_all=True, verbose=False
+        model, n_ctx=2048, n_threads=2, n_batch=512, logits_all=True, verbose=False
     )
     rng = random.Random(1)
     cases = []
-    for text in PROMPTS:
+    prompts = list(PROMPTS)
+    if llm.metadata["general.architecture"] == "gemma3":  # longer than its window
+        facts = [f"Fact {i}: the square of {i} is {i * i}." for i in range(1, 50)]
+        prompts[2] = " ".join(facts) + " Which of these facts is the most surprising?"
+    for text in prompts:
         cases.append(continuation(llm, chat(llm, text), rng))
         print(
             len(cases),
