@@ -27,7 +27,17 @@ import gguf
 import llama_cpp
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 import tokenizer as texts_of
 
@@ -38,7 +48,10 @@ SPECIALS = ["<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>
 QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 CASED = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s"
-GPT4O = CASED % (("(?i:'s|'t|'re|'ve|'m|'ll|'d)?",) * 2) + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT4O = (
+    CASED % (("(?i:'s|'t|'re|'ve|'m|'ll|'d)?",) * 2)
+    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 TEKKEN = CASED % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DEEPSEEK3 = [
     r"\p{N}{1,3}",
@@ -59,16 +72,27 @@ codecs.register_error("each_byte", lambda error: ("\ufffd" * (error.end - error.
 def corpus():
     """Short lines of prose, code, digits and spaces in many scripts."""
     rng = random.Random(7)
-    words = [w for w in texts_of.PROSE.split(" ") if w] + "the of and to in is that for it was on are with".split()
+    words = [
+        w for w in texts_of.PROSE.split(" ") if w
+    ] + "the of and to in is that for it was on are with".split()
     lines = []
     for _ in range(900):
-        line = rng.choice(["", " ", "  "]) + rng.choice([" ", " ", "  "]).join(rng.choice(words) for _ in range(rng.randint(2, 9)))
+        line = rng.choice(["", " ", "  "]) + rng.choice([" ", " ", "  "]).join(
+            rng.choice(words) for _ in range(rng.randint(2, 9))
+        )
         lines.append(line + rng.choice(["", ".", "!\n", " 12 345", "'s", "...", "\n\n", " x1"]))
     for _ in range(200):
         lines.append(rng.choice(texts_of.CODE))
-        lines.append("".join(rng.choice(texts_of.CONTRACTIONS) + rng.choice([" ", "\n"]) for _ in range(4)))
+        lines.append(
+            "".join(rng.choice(texts_of.CONTRACTIONS) + rng.choice([" ", "\n"]) for _ in range(4))
+        )
         lines.append("".join(rng.choice(texts_of.EMOJI + texts_of.CONTRACTIONS) for _ in range(3)))
-        lines.append(rng.choice("0123456789") * 3 + str(rng.randrange(10**6)) + " " * rng.randint(1, 5) + "end\n" * rng.randint(0, 3))
+        lines.append(
+            rng.choice("0123456789") * 3
+            + str(rng.randrange(10**6))
+            + " " * rng.randint(1, 5)
+            + "end\n" * rng.randint(0, 3)
+        )
     return lines
 
 
@@ -86,7 +110,9 @@ def as_string(data):
 
 
 def write(name, step, offset, ids):
-    lines = [f"{step} {offset}"] + ["-" if one is None else texts_of.written_ids(one) for one in ids]
+    lines = [f"{step} {offset}"] + [
+        "-" if one is None else texts_of.written_ids(one) for one in ids
+    ]
     (DATA / f"{name}.txt").write_text("\n".join(lines) + "\n")
     return sum(one is not None for one in ids)
 
@@ -106,7 +132,11 @@ def hugging_face_ids(tok, step, offset):
 def made_by_model(tok, special, text):
     """Special tokens are pieces of a unigram model too, so that it makes them of plain text; Kvart never does."""
     normal = tok.normalizer.normalize_str(text) if tok.normalizer else text
-    names = [name for name in SPECIALS if name in normal and (not special or name not in text or name == "<unk>")]
+    names = [
+        name
+        for name in SPECIALS
+        if name in normal and (not special or name not in text or name == "<unk>")
+    ]
     return isinstance(tok.model, models.Unigram) and bool(names)
 
 
@@ -122,7 +152,12 @@ def byte_bpe(pre, size=700, normalizer=None, specials=SPECIALS, **options):
     if normalizer:
         tok.normalizer = normalizer
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trained(tok, trainers.BpeTrainer(vocab_size=size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False))
+    trained(
+        tok,
+        trainers.BpeTrainer(
+            vocab_size=size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+        ),
+    )
     tok.pre_tokenizer = pre
     tok.decoder = decoders.ByteLevel()
     return tok
@@ -133,7 +168,9 @@ def own_split(*patterns, behaviour="isolated", invert=False):
 
 
 def bytes_after(*steps):
-    return pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return pre_tokenizers.Sequence(
+        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
 
 
 def byte_level_tokenizers():
@@ -142,40 +179,78 @@ def byte_level_tokenizers():
     yield "bytes_prefix", byte_bpe(byte_level(add_prefix_space=True))
     llama3 = byte_bpe(bytes_after(*own_split(LLAMA3)), ignore_merges=True)
     llama3.post_processor = processors.Sequence(
-        [processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 1)])]
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 1)]),
+        ]
     )
     yield "llama3", llama3
     qwen = byte_bpe(bytes_after(*own_split(QWEN2)), normalizer=normalizers.NFC())
-    qwen.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False)])
+    qwen.add_tokens(
+        [AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False)]
+    )
     yield "qwen2", qwen
     yield "deepseek3", byte_bpe(bytes_after(*own_split(*DEEPSEEK3)))
     yield "gpt4o", byte_bpe(bytes_after(*own_split(GPT4O)))
-    falcon = [pre_tokenizers.Punctuation("contiguous"), byte_level(add_prefix_space=False), pre_tokenizers.Digits(False)]
+    falcon = [
+        pre_tokenizers.Punctuation("contiguous"),
+        byte_level(add_prefix_space=False),
+        pre_tokenizers.Digits(False),
+    ]
     yield "falcon", byte_bpe(pre_tokenizers.Sequence(falcon + own_split("[0-9][0-9][0-9]")))
-    yield "starcoder", byte_bpe(pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level(add_prefix_space=False)]))
+    yield "starcoder", byte_bpe(
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level(add_prefix_space=False)])
+    )
     yield "bounds", byte_bpe(bytes_after(*own_split(r"\b\w+|\d+$|^\s|\W(?=\u0061)|[\w.]+-")))
     # Not all bytes have a token.
     few = Tokenizer(models.BPE(unk_token="<unk>"))
     few.pre_tokenizer = byte_level(add_prefix_space=False)
     few.decoder = decoders.ByteLevel()
     ascii_only = [line for line in corpus() if line.isascii()]
-    few.train_from_iterator(ascii_only, trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIALS, show_progress=False))
+    few.train_from_iterator(
+        ascii_only,
+        trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIALS, show_progress=False),
+    )
     yield "bytes_few", few
     for behaviour in ("removed", "merged_with_previous", "merged_with_next", "contiguous"):
         steps = own_split(r"\s|[\p{P}\p{S}]", behaviour=behaviour)
         yield f"split_{behaviour}", byte_bpe(bytes_after(*steps), size=500)
-    yield "split_invert", byte_bpe(bytes_after(*own_split(r"\p{L}+|\p{N}{1,2}", behaviour="removed", invert=True)), size=500)
+    yield "split_invert", byte_bpe(
+        bytes_after(*own_split(r"\p{L}+|\p{N}{1,2}", behaviour="removed", invert=True)), size=500
+    )
     yield "added", added_flags()
 
 
 def added_flags():
     """Every flag of an added token, with a normalizer that changes letters."""
-    tok = byte_bpe(pre_tokenizers.ByteLevel(add_prefix_space=False), size=500, normalizer=normalizers.Lowercase(), specials=["<s>"])
-    tok.add_special_tokens([AddedToken("<|im_end|>", lstrip=True), AddedToken("<|im_start|>", rstrip=True)])
+    tok = byte_bpe(
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        size=500,
+        normalizer=normalizers.Lowercase(),
+        specials=["<s>"],
+    )
+    tok.add_special_tokens(
+        [AddedToken("<|im_end|>", lstrip=True), AddedToken("<|im_start|>", rstrip=True)]
+    )
     tok.add_special_tokens([AddedToken("<|endoftext|>", normalized=True), "</s>", "<unk>"])
-    tok.add_tokens([AddedToken("<TOOL_CALL>", normalized=True), AddedToken("am", single_word=True, normalized=False)])
-    tok.add_tokens([AddedToken("The", single_word=True, normalized=True, lstrip=True), AddedToken("12", rstrip=True)])
-    tok.add_tokens([AddedToken("日本", lstrip=True, rstrip=True, normalized=False), AddedToken("::", normalized=False)])
+    tok.add_tokens(
+        [
+            AddedToken("<TOOL_CALL>", normalized=True),
+            AddedToken("am", single_word=True, normalized=False),
+        ]
+    )
+    tok.add_tokens(
+        [
+            AddedToken("The", single_word=True, normalized=True, lstrip=True),
+            AddedToken("12", rstrip=True),
+        ]
+    )
+    tok.add_tokens(
+        [
+            AddedToken("日本", lstrip=True, rstrip=True, normalized=False),
+            AddedToken("::", normalized=False),
+        ]
+    )
     return tok
 
 
@@ -194,10 +269,17 @@ def character_bpe(normalizer, pre, decoder, byte_fallback=True, size=900, **opti
         tok.normalizer = normalizer
     if pre:
         tok.pre_tokenizer = pre
-    trained(tok, trainers.BpeTrainer(vocab_size=size, special_tokens=specials, limit_alphabet=200, show_progress=False))
+    trained(
+        tok,
+        trainers.BpeTrainer(
+            vocab_size=size, special_tokens=specials, limit_alphabet=200, show_progress=False
+        ),
+    )
     document = json.loads(tok.to_str())
     # The bytes' tokens are the model's own, not added ones.
-    document["added_tokens"] = [t for t in document["added_tokens"] if t["content"] not in BYTE_TOKENS]
+    document["added_tokens"] = [
+        t for t in document["added_tokens"] if t["content"] not in BYTE_TOKENS
+    ]
     tok = Tokenizer.from_str(json.dumps(document))
     tok.decoder = decoder
     return tok
@@ -206,24 +288,49 @@ def character_bpe(normalizer, pre, decoder, byte_fallback=True, size=900, **opti
 def character_tokenizers():
     llama2 = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tok = character_bpe(llama2, None, sentencepiece_like_decoder(), fuse_unk=True)
-    tok.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s> $B", [("<s>", tok.token_to_id("<s>"))])
+    tok.post_processor = processors.TemplateProcessing(
+        "<s> $A", "<s> $A <s> $B", [("<s>", tok.token_to_id("<s>"))]
+    )
     yield "llama2", tok
     spaces = pre_tokenizers.Split(" ", "merged_with_previous")
-    yield "gemma", character_bpe(normalizers.Replace(" ", "▁"), spaces, sentencepiece_like_decoder(False), fuse_unk=True)
+    yield "gemma", character_bpe(
+        normalizers.Replace(" ", "▁"), spaces, sentencepiece_like_decoder(False), fuse_unk=True
+    )
     for scheme in ("always", "first", "never"):
         metaspace = pre_tokenizers.Metaspace("▁", scheme, split=scheme != "never")
         decoder = decoders.Metaspace("▁", scheme)
-        yield f"metaspace_{scheme}", character_bpe(None, metaspace, decoder, byte_fallback=False, size=600, fuse_unk=scheme == "first")
-    words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_previous")])
-    yield "words", character_bpe(normalizers.NFKD(), words, decoders.Fuse(), byte_fallback=False, size=500)
+        yield f"metaspace_{scheme}", character_bpe(
+            None, metaspace, decoder, byte_fallback=False, size=600, fuse_unk=scheme == "first"
+        )
+    words = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_previous")]
+    )
+    yield "words", character_bpe(
+        normalizers.NFKD(), words, decoders.Fuse(), byte_fallback=False, size=500
+    )
     strip = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.Strip()])
-    yield "whitespace", character_bpe(strip, pre_tokenizers.Whitespace(), decoders.Fuse(), byte_fallback=False, size=500)
+    yield "whitespace", character_bpe(
+        strip, pre_tokenizers.Whitespace(), decoders.Fuse(), byte_fallback=False, size=500
+    )
 
 
 def rules_map():
     """A small map of characters, compiled by SentencePiece from rules."""
-    rules = [("\u3000", " "), ("\u00a0", " "), ("\t", " "), ("ﬁ", "fi"), ("Å", "A"), ("e\u0301", "é"), ("a\u0301b", "xx"), ("½", "1/2")]
-    rules += [(chr(0xFF01 + i), chr(0x21 + i)) for i in range(0x5E)] + [("\u200d", ""), ("①", "1"), ("…", "...")]
+    rules = [
+        ("\u3000", " "),
+        ("\u00a0", " "),
+        ("\t", " "),
+        ("ﬁ", "fi"),
+        ("Å", "A"),
+        ("e\u0301", "é"),
+        ("a\u0301b", "xx"),
+        ("½", "1/2"),
+    ]
+    rules += [(chr(0xFF01 + i), chr(0x21 + i)) for i in range(0x5E)] + [
+        ("\u200d", ""),
+        ("①", "1"),
+        ("…", "..."),
+    ]
     lines = ["\t".join(" ".join(f"{ord(c):X}" for c in side) for side in rule) for rule in rules]
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
         file.write("\n".join(lines) + "\n")
@@ -234,13 +341,25 @@ def rules_map():
 def sentencepiece_model(kind, size, **options):
     model = io.BytesIO()
     lines = [line.replace("\n", " ") for line in corpus()]
-    settings = dict(byte_fallback=True, add_dummy_prefix=True, remove_extra_whitespaces=False, normalization_rule_name="identity")
+    settings = dict(
+        byte_fallback=True,
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=False,
+        normalization_rule_name="identity",
+    )
     settings |= options
     if "normalization_rule_tsv" in settings:
         del settings["normalization_rule_name"]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, model_type=kind, vocab_size=size, num_threads=1,
-        character_coverage=0.98, minloglevel=2, hard_vocab_limit=False, **settings
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=size,
+        num_threads=1,
+        character_coverage=0.98,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        **settings,
     )
     proto = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString(model.getvalue())
@@ -251,7 +370,12 @@ def unigram_tokenizers():
     proto = rules_map()
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     tok = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True))
-    tok.normalizer = normalizers.Sequence([normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap), normalizers.Replace(Regex(" {2,}"), " ")])
+    tok.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
     tok.pre_tokenizer = pre_tokenizers.Metaspace("▁", "always")
     tok.decoder = sentencepiece_like_decoder()
     tok.add_special_tokens(["<s>", "</s>"])
@@ -259,10 +383,16 @@ def unigram_tokenizers():
     tok.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 2)])
     yield "unigram_map", tok
     plain = Tokenizer(models.Unigram())
-    plain.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip(True, False)])
-    plain.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace("▁", "first"), pre_tokenizers.Digits(True)])
+    plain.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip(True, False)]
+    )
+    plain.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace("▁", "first"), pre_tokenizers.Digits(True)]
+    )
     plain.decoder = decoders.Metaspace("▁", "first")
-    trainer = trainers.UnigramTrainer(vocab_size=600, unk_token="<unk>", special_tokens=SPECIALS, show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=600, unk_token="<unk>", special_tokens=SPECIALS, show_progress=False
+    )
     yield "unigram", trained(plain, trainer)
 
 
@@ -295,7 +425,17 @@ def gguf_of_json(path, name, model, pre=None):
     special = {t["content"] for t in document["added_tokens"]}
     types = [3 if t in special else 6 if t in BYTE_TOKENS else 1 for t, _ in vocab]
     merges = [" ".join(m) for m in document["model"]["merges"]]
-    gguf_of(path, model, [t for t, _ in vocab], types, merges=merges, pre=pre, bos_token_id=1, eos_token_id=2, unknown_token_id=0)
+    gguf_of(
+        path,
+        model,
+        [t for t, _ in vocab],
+        types,
+        merges=merges,
+        pre=pre,
+        bos_token_id=1,
+        eos_token_id=2,
+        unknown_token_id=0,
+    )
 
 
 def llama_ids(path, step, offset, skip_broken=False):
@@ -332,8 +472,12 @@ def write_presets():
 def sentencepiece_files():
     """Name, the model, the GGUF's kind of tokenizer."""
     yield "spm_bpe", sentencepiece_model("bpe", 700), "llama"
-    yield "spm_bpe_unknown", sentencepiece_model("bpe", 500, byte_fallback=False, add_dummy_prefix=False), "llama"
-    yield "spm_unigram", sentencepiece_model("unigram", 700, byte_fallback=False, remove_extra_whitespaces=True), "t5"
+    yield "spm_bpe_unknown", sentencepiece_model(
+        "bpe", 500, byte_fallback=False, add_dummy_prefix=False
+    ), "llama"
+    yield "spm_unigram", sentencepiece_model(
+        "unigram", 700, byte_fallback=False, remove_extra_whitespaces=True
+    ), "t5"
     proto = rules_map()
     proto.normalizer_spec.remove_extra_whitespaces = True
     yield "spm_unigram_map", proto, "t5"
@@ -345,9 +489,17 @@ def write_sentencepiece():
         spec = proto.normalizer_spec
         path = DATA / f"{name}.gguf"
         gguf_of(
-            path, kind, [p.piece for p in proto.pieces], [p.type for p in proto.pieces], scores=[p.score for p in proto.pieces],
-            charsmap=spec.precompiled_charsmap, bos_token_id=1, eos_token_id=2, unknown_token_id=0,
-            add_space_prefix=spec.add_dummy_prefix, remove_extra_whitespaces=spec.remove_extra_whitespaces,
+            path,
+            kind,
+            [p.piece for p in proto.pieces],
+            [p.type for p in proto.pieces],
+            scores=[p.score for p in proto.pieces],
+            charsmap=spec.precompiled_charsmap,
+            bos_token_id=1,
+            eos_token_id=2,
+            unknown_token_id=0,
+            add_space_prefix=spec.add_dummy_prefix,
+            remove_extra_whitespaces=spec.remove_extra_whitespaces,
         )
         own = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
         ids = []
@@ -360,7 +512,10 @@ def write_sentencepiece():
         others = [None] * len(ids) if lacking else llama_ids(path, 4, i, skip_broken=True)
         differ = sum(a is not None and b is not None and a != b for a, b in zip(ids, others))
         print(f"{name}: llama.cpp differs from sentencepiece in {differ} texts of {len(ids)}")
-        ids = [b if special and b is not None else a for (special, _), a, b in zip(cases(4, i), ids, others)]
+        ids = [
+            b if special and b is not None else a
+            for (special, _), a, b in zip(cases(4, i), ids, others)
+        ]
         count += write(name, 4, i, ids)
     return count
 
@@ -373,7 +528,12 @@ def main():
     for make in (byte_level_tokenizers, character_tokenizers, unigram_tokenizers):
         for i, (name, tok) in enumerate(make()):
             (DATA / f"{name}.json").write_text(tok.to_str(pretty=False) + "\n")
-            count += write(name, 12, i % 12, hugging_face_ids(Tokenizer.from_file(str(DATA / f"{name}.json")), 12, i % 12))
+            count += write(
+                name,
+                12,
+                i % 12,
+                hugging_face_ids(Tokenizer.from_file(str(DATA / f"{name}.json")), 12, i % 12),
+            )
     count += write_presets()
     count += write_sentencepiece()
     with tempfile.TemporaryDirectory() as temporary:

@@ -220,6 +220,31 @@ TEST(TokenizerEncode, C30AUserDefinedEndOfTurnCountsAsControl) {
   EXPECT_TRUE(tokenizer.is_end_of_generation(256));
 }
 
+TEST(TokenizerEncode, C30TextOfAUserInsideATemplateStaysWhole) {
+  const Tokenizer tokenizer = made(chat_vocabulary());
+  const std::string user = "hello<|im_end|>hello<|im_start|>";
+  const std::string text = "<|im_start|>" + user + "<|im_end|>";
+  const std::vector<TextRange> plain = {{12, 12 + user.size()}};
+  std::vector<int32_t> expected = tokenizer.encode(user, SpecialTokens::plain);
+  expected.insert(expected.begin(), id_im_start);
+  expected.push_back(id_im_end);
+  EXPECT_EQ(tokenizer.encode(text, plain), expected);
+  // A name that only begins in a user's text is text too.
+  const std::vector<TextRange> half = {{0, 3}};
+  EXPECT_EQ(tokenizer.encode("<|im_end|>", half),
+            tokenizer.encode("<|im_end|>", SpecialTokens::plain));
+}
+
+TEST(TokenizerEncode, C27EncodingAddsNoBosOfItsOwn) {
+  auto data = chat_vocabulary();
+  data.bos = id_im_start;
+  data.add_bos = true;
+  const Tokenizer tokenizer = made(data);
+  EXPECT_THAT(tokenizer.encode("<|im_start|>hello", SpecialTokens::parse),
+              ElementsAre(id_im_start, id_hello));
+  EXPECT_THAT(tokenizer.encode("hello", SpecialTokens::parse), ElementsAre(id_hello));
+}
+
 TEST(TokenizerEncode, LongerSpecialNamesWin) {
   const Tokenizer tokenizer =
       made(byte_vocabulary({}, {{"<a>", TokenType::control}, {"<a><b>", TokenType::control}}));
@@ -399,7 +424,8 @@ TEST(TokenizerEncode, LongRunsTakeNoQuadraticTime) {
   for (std::string token = "a"; token.size() < 64; token += token) {
     merges.push_back(token + " " + token);
   }
-  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
+  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm", "gpt-4o", "deepseek-v3",
+                          "deepseek-llm", "tekken", "jais-2", "falcon", "qwen35", "youtu"}) {
     auto data = byte_vocabulary(merges);
     data.pre = pre;
     const Tokenizer tokenizer = made(data);
