@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
+#include <new>
 #include <utility>
 
+#include "model/file/printable.h"
 #include "model/text/jinja_builtins.h"
 #include "model/text/jinja_lexer.h"
 #include "model/text/jinja_text.h"
@@ -15,7 +18,7 @@ namespace kvart::jinja {
 namespace {
 
 struct Scope {
-  std::unordered_map<std::string_view, Value> names;
+  std::map<std::string_view, Value> names;
   const Scope* parent = nullptr;
 };
 
@@ -93,11 +96,12 @@ class Interpreter {
         runtime_.construct = "set";
         assign(s, evaluate(*s.expressions[0], scope), scope);
         break;
-      case Kind::set_block: {
-        Scope inner{{}, &scope};
-        assign(s, capture(s.blocks[0], inner), scope);
+      case Kind::set_block:
+        assign(s, block_value(s, scope), scope);
         break;
-      }
+      case Kind::filter_block:
+        print(block_value(s, scope));
+        break;
       case Kind::macro:
         scope.names[s.text] = Value::callable({Callable::Kind::macro, s.text, &s, {}});
         break;
@@ -117,7 +121,7 @@ class Interpreter {
   void write(std::string_view text) {
     if (output_.size() + text.size() > runtime_.limits().output_bytes) {
       runtime_.over_limit("more bytes of output", runtime_.limits().output_bytes);
-    } else if (!runtime_.failed()) {
+    } else if (runtime_.charge_bytes(text.size())) {
       output_ += text;
     }
   }
@@ -135,8 +139,20 @@ class Interpreter {
     std::string outer = std::exchange(output_, {});
     execute(block, scope);
     std::string inner = std::exchange(output_, std::move(outer));
-    runtime_.charge_bytes(inner.size());
+    runtime_.charge_bytes(Runtime::bytes_per_object);
     return Value::string(std::move(inner));
+  }
+
+  // What a statement's block writes, put through its filters.
+  Value block_value(const Statement& s, Scope& scope) {
+    Scope inner{{}, &scope};
+    Value text = capture(s.blocks[0], inner);
+    if (s.expressions.empty() || runtime_.failed()) {
+      return text;
+    }
+    inner.names.clear();
+    inner.names[block_text_name] = std::move(text);
+    return evaluate(*s.expressions[0], inner);
   }
 
   Flow branch(const Statement& s, Scope& scope) {
@@ -149,25 +165,30 @@ class Interpreter {
     return Flow::normal;
   }
 
+  // The items of a loop that pass its condition.
+  Value chosen(const Statement& s, const Value& list, Scope& scope) {
+    ListBuilder kept(runtime_);
+    for (const Value& item : list.as_items()) {
+      assign(s, item, scope);
+      const bool keep = evaluate(*s.expressions[1], scope).truthy();
+      if (runtime_.failed() || (keep && !kept.add(item))) {
+        break;
+      }
+    }
+    return kept.list();
+  }
+
   void loop(const Statement& s, Scope& scope) {
     runtime_.construct = "for";
-    std::vector<Value> items = items_of(runtime_, evaluate(*s.expressions[0], scope));
+    Value list = items_of(runtime_, evaluate(*s.expressions[0], scope)).list();
     Scope inner{{}, &scope};
     if (s.expressions[1] != nullptr) {
-      std::vector<Value> kept;
-      for (Value& item : items) {
-        assign(s, item, inner);
-        const bool keep = evaluate(*s.expressions[1], inner).truthy();
-        if (runtime_.failed()) {
-          return;
-        }
-        if (keep) {
-          kept.push_back(std::move(item));
-        }
-      }
-      items = std::move(kept);
+      list = chosen(s, list, inner);
     }
-    const Value list = runtime_.checked(Value::list(std::move(items)));
+    list = runtime_.checked(std::move(list));
+    if (runtime_.failed()) {
+      return;
+    }
     const std::size_t count = list.as_items().size();
     for (std::size_t i = 0; i < count && !runtime_.failed(); ++i) {
       inner.names.clear();
@@ -192,11 +213,17 @@ class Interpreter {
     }
     const Value object = look_up(target.name, scope);
     if (!object.is_namespace()) {
-      runtime_.fail(quoted(target.name) + " is no namespace, so '" + target.name + "." +
-                    target.attribute + "' can't be set");
+      runtime_.fail(quoted(target.name) + " is no namespace, so " +
+                    quoted(target.name + "." + target.attribute) + " can't be set");
       return;
     }
-    object.as_namespace().set(target.attribute, value);
+    set_attribute(object.as_namespace(), target.attribute, value);
+  }
+
+  void set_attribute(Namespace& object, const std::string& name, const Value& value) {
+    if (runtime_.charge_reading(name) && runtime_.charge_bytes(Runtime::bytes_per_object)) {
+      object.attributes.insert_or_assign(name, value);
+    }
   }
 
   void assign(const Statement& s, const Value& value, Scope& scope) {
@@ -207,7 +234,10 @@ class Interpreter {
       assign_one(s.targets[0], value, scope);
       return;
     }
-    const std::vector<Value> items = items_of(runtime_, value);
+    const Items items = items_of(runtime_, value);
+    if (runtime_.failed()) {
+      return;
+    }
     if (items.size() != s.targets.size()) {
       runtime_.fail(std::to_string(items.size()) + " values for " +
                     std::to_string(s.targets.size()) + " names");
@@ -251,6 +281,7 @@ class Interpreter {
       case Kind::constant:
         return e.constant;
       case Kind::name:
+        runtime_.charge_reading(e.text);
         return look_up(e.text, scope);
       case Kind::attribute:
         return get_attribute(runtime_, evaluate(*e.operands[0], scope), e.text);
@@ -283,6 +314,8 @@ class Interpreter {
       case Kind::list:
       case Kind::tuple: {
         std::vector<Value> items;
+        runtime_.charge_bytes(Runtime::bytes_per_object);
+        runtime_.charge_items(e.operands.size());
         for (const ExpressionPtr& item : e.operands) {
           items.push_back(evaluate(*item, scope));
         }
@@ -330,9 +363,16 @@ class Interpreter {
       if (!is_hashable(key)) {
         return runtime_.fail("a list or a dict can't be a dict's key");
       }
-      dict.set(key, evaluate(*e.operands[i + 1], scope));
+      put(dict, key, evaluate(*e.operands[i + 1], scope));
     }
     return Value::dict(std::move(dict));
+  }
+
+  void put(Dict& dict, const Value& key, const Value& value) {
+    if (runtime_.charge_key(key, dict.entries.size()) &&
+        runtime_.charge_bytes(Runtime::bytes_per_entry)) {
+      dict.set(key, value);
+    }
   }
 
   Value slice(const Expression& e, Scope& scope) {
@@ -362,6 +402,7 @@ class Interpreter {
 
   Arguments arguments(const Expression& e, Scope& scope) {
     Arguments arguments;
+    runtime_.charge_items(2 * (e.operands.size() - 1));
     const std::size_t named_from = e.operands.size() - e.words.size();
     for (std::size_t i = 1; i < e.operands.size(); ++i) {
       Value value = evaluate(*e.operands[i], scope);
@@ -378,8 +419,8 @@ class Interpreter {
     const bool filter = e.kind == Expression::Kind::filter;
     const Builtin* builtin = filter ? find_filter(e.text) : find_test(e.text);
     if (builtin == nullptr) {
-      return runtime_.unsupported(std::string("the ") + (filter ? "filter" : "test") + " '" +
-                                  e.text + "' is not supported");
+      return runtime_.unsupported(std::string("the ") + (filter ? "filter " : "test ") +
+                                  quoted(e.text) + " is not supported");
     }
     const Value self = evaluate(*e.operands[0], scope);
     const Arguments with = arguments(e, scope);
@@ -423,7 +464,7 @@ class Interpreter {
   Value not_callable(const Expression& expression, const Value& callee, Scope& scope) {
     if (expression.kind == Expression::Kind::attribute && callee.is_undefined()) {
       const Value object = evaluate(*expression.operands[0], scope);
-      return runtime_.unsupported("the method '" + expression.text + "' of a " +
+      return runtime_.unsupported("the method " + quoted(expression.text) + " of a " +
                                   object.kind_name() + " is not supported");
     }
     const std::string what = expression.text.empty() ? "a value" : quoted(expression.text);
@@ -434,17 +475,22 @@ class Interpreter {
     Scope scope{{}, root_};
     const std::size_t count = macro.parameters.size();
     if (with.positional.size() > count) {
-      return runtime_.fail("the macro '" + macro.text + "' takes at most " + std::to_string(count) +
-                           " arguments");
+      return runtime_.fail("the macro " + quoted(macro.text) + " takes at most " +
+                           std::to_string(count) + " arguments");
     }
     for (std::size_t i = 0; i < with.positional.size(); ++i) {
       scope.names[macro.parameters[i]] = with.positional[i];
     }
+    constexpr std::uint64_t bytes_per_name = 128;
+    runtime_.charge_bytes(bytes_per_name * count);
     for (const auto& [name, value] : with.named) {
+      if (!runtime_.charge(count)) {
+        return {};
+      }
       const auto found = std::find(macro.parameters.begin(), macro.parameters.end(), name);
       if (found == macro.parameters.end() || !scope.names.emplace(*found, value).second) {
-        return runtime_.fail("the macro '" + macro.text + "' can't take the argument '" + name +
-                             "'");
+        return runtime_.fail("the macro " + quoted(macro.text) + " can't take the argument " +
+                             quoted(name));
       }
     }
     if (++macros_ > runtime_.limits().macro_depth) {
@@ -467,80 +513,32 @@ class Interpreter {
 
   Value call_function(std::string_view name, const Arguments& with) {
     if (name == "range") {
-      return range(with);
+      return range_list(runtime_, with);
     }
     if (name == "raise_exception") {
+      constexpr std::size_t bytes_shown = 512;
       const std::string what = with.positional.empty() ? "" : to_text(runtime_, with.positional[0]);
-      return runtime_.fail("the template refuses: " + what);
+      return runtime_.fail("the template refuses: " + printable(what, bytes_shown));
     }
     if (name == "strftime_now") {
-      return time_text(with);
+      return time_text(runtime_, with);
     }
     if (!with.positional.empty()) {
       return runtime_.unsupported(quoted(name) + " with arguments without a name is not supported");
     }
     if (name == "namespace") {
-      constexpr std::uint64_t namespace_bytes = 128;
-      runtime_.charge_bytes(namespace_bytes);
+      runtime_.charge_bytes(Runtime::bytes_per_object);
       Namespace& made = namespaces_.emplace_back();
       for (const auto& [key, value] : with.named) {
-        made.set(key, value);
+        set_attribute(made, key, value);
       }
       return Value::name_space(&made);
     }
     Dict dict;
     for (const auto& [key, value] : with.named) {
-      dict.set(Value::string(key), value);
+      put(dict, Value::string(key), value);
     }
     return Value::dict(std::move(dict));
-  }
-
-  Value range(const Arguments& with) {
-    const auto& given = with.positional;
-    const bool integers =
-        std::all_of(given.begin(), given.end(), [](const Value& v) { return v.is_integral(); });
-    if (given.empty() || given.size() > 3 || !with.named.empty() || !integers) {
-      return runtime_.fail("'range' needs one to three integers");
-    }
-    const Integer start = given.size() > 1 ? given[0].as_integer() : 0;
-    const Integer stop = given[given.size() > 1 ? 1 : 0].as_integer();
-    const Integer step = given.size() > 2 ? given[2].as_integer() : 1;
-    if (step == 0) {
-      return runtime_.fail("'range' can't have a step of zero");
-    }
-    std::vector<Value> items;
-    for (Integer i = start; step > 0 ? i < stop : i > stop;) {
-      if (items.size() >= runtime_.limits().range_items) {
-        return runtime_.over_limit("more items", runtime_.limits().range_items);
-      }
-      items.push_back(Value::integer(i));
-      if (__builtin_add_overflow(i, step, &i)) {
-        break;
-      }
-    }
-    runtime_.charge(items.size());
-    return Value::list(std::move(items));
-  }
-
-  Value time_text(const Arguments& with) {
-    if (with.positional.size() != 1 || !with.positional[0].is_string() || !with.named.empty()) {
-      return runtime_.fail("'strftime_now' needs a format");
-    }
-    const std::string& format = with.positional[0].as_string();
-    if (format.empty()) {
-      return Value::string("");
-    }
-    std::tm now{};
-    if (runtime_.options().now) {
-      now = *runtime_.options().now;
-    } else {
-      const std::time_t seconds = std::time(nullptr);
-      localtime_r(&seconds, &now);
-    }
-    std::array<char, 1024> buffer;
-    const std::size_t size = std::strftime(buffer.data(), buffer.size(), format.c_str(), &now);
-    return size > 0 ? Value::string(std::string(buffer.data(), size))
-                    : runtime_.over_limit("a longer or emptier text of the time", buffer.size());
   }
 
   const Context& context_;
@@ -568,7 +566,13 @@ Result<Template> Template::parse(std::string_view source) {
 }
 
 Result<std::string> Template::render(const Context& context, const Options& options) const {
-  return Interpreter(context, options).run(*block_);
+  try {
+    return Interpreter(context, options).run(*block_);
+  } catch (const std::bad_alloc&) {  // the machine has less than the limits allow
+    return template_error(ErrorCode::out_of_memory, 1,
+                          "no memory left within the limit of " +
+                              std::to_string(options.limits.memory_bytes) + " bytes");
+  }
 }
 
 }  // namespace kvart::jinja

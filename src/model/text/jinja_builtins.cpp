@@ -1,9 +1,7 @@
-// How a filter, test or method is found and gets its arguments; the methods of dicts and lists;
-// JSON.
+// How a filter, test or method is found and gets its arguments; the methods of dicts and lists.
 #include "model/text/jinja_builtins.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/text/jinja_text.h"
 
@@ -60,7 +58,7 @@ namespace {
 // Puts each argument in its parameter's place; false after an error.
 bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
           std::vector<const Value*>& values) {
-  const std::string name = quoted(builtin.name);
+  const auto name = [&builtin] { return quoted(builtin.name); };
   std::string_view parameters = builtin.parameters;
   const bool variadic = parameters.starts_with("*");
   if (variadic) {
@@ -69,7 +67,7 @@ bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
   std::size_t count = 0;
   place_of(parameters, "", count);
   if (!variadic && arguments.positional.size() > count) {
-    runtime.fail(name + " takes at most " + std::to_string(count) + " arguments");
+    runtime.fail(name() + " takes at most " + std::to_string(count) + " arguments");
     return false;
   }
   values.resize(count, nullptr);
@@ -83,14 +81,14 @@ bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
   for (const auto& [key, value] : arguments.named) {
     const std::size_t place = place_of(parameters, key, count);
     if (place == std::string_view::npos) {
-      runtime.unsupported(name + " has no argument " + quoted(key));
+      runtime.unsupported(name() + " has no argument " + quoted(key));
       return false;
     }
     values[place] = &value;
   }
   for (std::size_t i = 0; i < builtin.required; ++i) {
     if (i >= values.size() || values[i] == nullptr) {
-      runtime.fail(name + " needs more arguments");
+      runtime.fail(name() + " needs more arguments");
       return false;
     }
   }
@@ -102,6 +100,7 @@ bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
 Value call_builtin(Runtime& runtime, const Builtin& builtin, const Value& self,
                    const Arguments& arguments) {
   std::vector<const Value*> values;
+  runtime.charge_bytes(Runtime::bytes_per_object);
   if (!bind(runtime, builtin, arguments, values)) {
     return {};
   }
@@ -110,8 +109,7 @@ Value call_builtin(Runtime& runtime, const Builtin& builtin, const Value& self,
     work += value != nullptr ? value->weight() : 0;
   }
   if (builtin.walks && self.is_string()) {  // and most give a text as long
-    runtime.charge_reading(self.as_string());
-    runtime.charge_bytes(self.as_string().size());
+    runtime.charge_copy(self.as_string());
   }
   if (!runtime.charge(work)) {
     return {};
@@ -132,49 +130,54 @@ Integer integer_argument(Runtime& runtime, const Bound& arguments, std::size_t i
   return arguments[i].as_integer();
 }
 
-std::string text_argument(Runtime& runtime, const Bound& arguments, std::size_t i,
-                          std::string_view otherwise) {
+std::string_view text_argument(Runtime& runtime, const Bound& arguments, std::size_t i,
+                               std::string_view otherwise) {
   if (!arguments.has(i) || arguments[i].is_none()) {
-    return std::string(otherwise);
+    return otherwise;
   }
   if (!arguments[i].is_string()) {
     runtime.fail(std::string("a text is needed as an argument, not a value of kind ") +
                  arguments[i].kind_name());
-    return std::string(otherwise);
+    return otherwise;
   }
   return arguments[i].as_string();
 }
 
-Value entries_of(const Dict& dict) {
-  std::vector<Value> items;
-  items.reserve(dict.entries.size());
+Value entries_of(Runtime& runtime, const Dict& dict) {
+  ListBuilder items(runtime);
   for (const auto& [key, value] : dict.entries) {
-    items.push_back(Value::tuple({key, value}));
+    if (!runtime.charge_bytes(Runtime::bytes_per_object + 2 * sizeof(Value)) ||
+        !items.add(Value::tuple({key, value}))) {
+      break;
+    }
   }
-  return Value::list(std::move(items));
+  return items.list();
 }
 
 namespace {
 
 Value dict_keys(Runtime& runtime, const Value& self, const Bound&) {
-  return Value::list(items_of(runtime, self));
+  return items_of(runtime, self).list();
 }
 
 Value dict_values(Runtime& runtime, const Value& self, const Bound&) {
-  std::vector<Value> items;
+  ListBuilder items(runtime);
   for (const auto& entry : self.as_dict().entries) {
-    items.push_back(entry.second);
+    if (!items.add(entry.second)) {
+      break;
+    }
   }
-  runtime.charge(items.size());
-  return Value::list(std::move(items));
+  return items.list();
 }
 
 Value dict_items(Runtime& runtime, const Value& self, const Bound&) {
-  runtime.charge(self.as_dict().entries.size());
-  return entries_of(self.as_dict());
+  return entries_of(runtime, self.as_dict());
 }
 
-Value dict_get(Runtime&, const Value& self, const Bound& arguments) {
+Value dict_get(Runtime& runtime, const Value& self, const Bound& arguments) {
+  if (!runtime.charge_key(arguments[0], self.as_dict().entries.size())) {
+    return {};
+  }
   const Value* found = self.as_dict().find(arguments[0]);
   return found != nullptr ? *found : arguments.has(1) ? arguments[1] : Value::none();
 }
@@ -209,134 +212,6 @@ constexpr Builtin container_method_rows[] = {
 
 std::span<const Builtin> container_methods() {
   return container_method_rows;
-}
-
-namespace {
-
-struct JsonWriter {
-  Runtime& runtime;
-  TextBuilder out;
-  bool ascii = false;
-  bool sorted = false;
-  std::optional<std::string> indent;  // of one level
-  std::string item_separator;
-  std::string key_separator;
-
-  void line(int level) {
-    if (indent) {
-      out << "\n";
-      out.repeat(*indent, level);
-    }
-  }
-
-  std::string key_text(const Value& key) {
-    if (key.is_string()) {
-      return key.as_string();
-    }
-    if (key.is_none() || key.is_boolean()) {
-      return key.is_none() ? "null" : key.truthy() ? "true" : "false";
-    }
-    if (!key.is_number()) {
-      runtime.fail("'tojson': a dict's keys must be texts or numbers");
-      return "";
-    }
-    return to_text(runtime, key);
-  }
-
-  void dict(const Dict& dict, int level) {
-    std::vector<const std::pair<Value, Value>*> entries;
-    for (const auto& entry : dict.entries) {
-      entries.push_back(&entry);
-    }
-    if (sorted) {
-      std::stable_sort(entries.begin(), entries.end(), [this](const auto* a, const auto* b) {
-        return compare(runtime, "<", a->first, b->first);
-      });
-    }
-    std::string_view separator;
-    out << "{";
-    for (const auto* entry : entries) {
-      out << separator;
-      line(level + 1);
-      out << write_json_string(key_text(entry->first), ascii) << key_separator;
-      value(entry->second, level + 1);
-      separator = item_separator;
-    }
-    if (!entries.empty()) {
-      line(level);
-    }
-    out << "}";
-  }
-
-  void list(const std::vector<Value>& items, int level) {
-    std::string_view separator;
-    out << "[";
-    for (const Value& item : items) {
-      out << separator;
-      line(level + 1);
-      value(item, level + 1);
-      separator = item_separator;
-    }
-    if (!items.empty()) {
-      line(level);
-    }
-    out << "]";
-  }
-
-  void value(const Value& v, int level) {
-    if (v.is_none()) {
-      out << "null";
-    } else if (v.is_boolean()) {
-      out << (v.truthy() ? "true" : "false");
-    } else if (v.is_integer()) {
-      out << write_integer(v.as_integer());
-    } else if (v.is_floating()) {
-      const double d = v.as_double();
-      out << (std::isnan(d)   ? "NaN"
-              : std::isinf(d) ? d > 0 ? "Infinity" : "-Infinity"
-                              : write_float(d));
-    } else if (v.is_string()) {
-      out << write_json_string(v.as_string(), ascii);
-    } else if (v.is_sequence()) {
-      list(v.as_items(), level);
-    } else if (v.is_dict()) {
-      dict(v.as_dict(), level);
-    } else {
-      const std::string* name = v.is_undefined() ? v.undefined_name() : nullptr;
-      runtime.fail(std::string("'tojson': a value of kind ") + v.kind_name() + " can't be written" +
-                   (name != nullptr ? " ('" + *name + "')" : ""));
-    }
-  }
-};
-
-}  // namespace
-
-Value write_json(Runtime& runtime, const Value& self, const Bound& arguments) {
-  JsonWriter writer{runtime,
-                    TextBuilder(runtime),
-                    arguments.flag(0, false),
-                    arguments.flag(3, false),
-                    std::nullopt,
-                    ", ",
-                    ": "};
-  if (arguments.has(1) && !arguments[1].is_none()) {
-    const bool text = arguments[1].is_string();
-    TextBuilder indent(runtime);
-    indent.repeat(text ? arguments[1].as_string() : " ",
-                  text ? 1 : integer_argument(runtime, arguments, 1, 0));
-    writer.indent = indent.take();
-    writer.item_separator = ",";
-  }
-  if (arguments.has(2) && !arguments[2].is_none()) {
-    const std::vector<Value> separators = items_of(runtime, arguments[2]);
-    if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string()) {
-      return runtime.fail("'tojson': separators must be two texts");
-    }
-    writer.item_separator = separators[0].as_string();
-    writer.key_separator = separators[1].as_string();
-  }
-  writer.value(self, 0);
-  return writer.out.value();
 }
 
 }  // namespace kvart::jinja

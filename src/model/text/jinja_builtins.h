@@ -37,7 +37,7 @@ struct Builtin {
   std::string_view parameters;  // words with a space between; "* names" takes these by name alone,
                                 // then any number
   std::size_t required;
-  bool walks;  // over all of its object, which then counts as work
+  bool walks;  // over all of its object, and may copy it: charged before the call
   Value (*call)(Runtime&, const Value& self, const Bound& arguments);
 };
 
@@ -54,18 +54,22 @@ Integer integer_argument(Runtime& runtime, const Bound& arguments, std::size_t i
                          Integer otherwise);
 // The text in argument i, or `otherwise` without it or if it is none; an error if it is of another
 // kind.
-std::string text_argument(Runtime& runtime, const Bound& arguments, std::size_t i,
-                          std::string_view otherwise);
+std::string_view text_argument(Runtime& runtime, const Bound& arguments, std::size_t i,
+                               std::string_view otherwise);
 
 // Shared by filters and methods.
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
-std::string replace_text(Runtime& runtime, std::string_view text, std::string_view old,
-                         std::string_view with, Integer count);
+Value replace_text(Runtime& runtime, std::string_view text, std::string_view old,
+                   std::string_view with, Integer count);
 std::string capitalize(std::string_view text);
-Value entries_of(const Dict& dict);  // a list of (key, value) tuples
+Value entries_of(Runtime& runtime, const Dict& dict);  // a list of (key, value) tuples
 
 // The JSON text of a value; `indent` null for one line.
 Value write_json(Runtime& runtime, const Value& self, const Bound& arguments);
+
+// The functions range() and strftime_now().
+Value range_list(Runtime& runtime, const Arguments& with);
+Value time_text(Runtime& runtime, const Arguments& with);
 
 // Rows of the tables' parts.
 std::span<const Builtin> text_filters();

@@ -16,7 +16,7 @@ Value by_path(Runtime& runtime, const Value& item, const Value& path, const Valu
   }
   Value value = item;
   std::string_view rest = path.as_string();
-  while (!runtime.failed()) {
+  while (runtime.charge_reading(rest)) {
     const std::size_t dot = rest.find('.');
     const std::string part(rest.substr(0, dot));
     const bool index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
@@ -33,32 +33,54 @@ Value by_path(Runtime& runtime, const Value& item, const Value& path, const Valu
   return value;
 }
 
-Value without_case(const Value& value) {
-  return value.is_string() ? Value::string(to_lower(value.as_string())) : value;
+Value without_case(Runtime& runtime, const Value& value) {
+  if (!value.is_string() || !runtime.charge_copy(value.as_string()) ||
+      !runtime.charge_bytes(Runtime::bytes_per_object)) {
+    return value;
+  }
+  return Value::string(to_lower(value.as_string()));
 }
 
 Value filter_length(Runtime& runtime, const Value& self, const Bound&) {
   return Value::integer(Integer(length_of(runtime, self)));
 }
 
-Value filter_first(Runtime& runtime, const Value& self, const Bound&) {
-  if (self.is_sequence() && !self.as_items().empty()) {
-    return self.as_items().front();
+// The first or the last letter of a text as a list of one item; other values' items.
+template <bool from_start>
+Items items_at_end(Runtime& runtime, const Value& self) {
+  if (!self.is_string() || self.as_string().empty()) {
+    return items_of(runtime, self);
   }
-  const std::vector<Value> items = items_of(runtime, self);
-  return items.empty() ? Value::undefined("the first of no items") : items.front();
+  const std::string_view text = self.as_string();
+  std::size_t start = from_start ? 0 : text.size();
+  std::size_t end = start;
+  if (from_start) {
+    next_code_point(text, end);
+  } else {
+    previous_code_point(text, start);
+  }
+  ListBuilder letter(runtime);
+  letter.add_text(text.substr(start, end - start));
+  return Items(letter.list());
+}
+
+Value filter_first(Runtime& runtime, const Value& self, const Bound&) {
+  const Items items = items_at_end<true>(runtime, self);
+  return items.size() == 0 ? Value::undefined("the first of no items") : items[0];
 }
 
 Value filter_last(Runtime& runtime, const Value& self, const Bound&) {
-  if (self.is_sequence() && !self.as_items().empty()) {
-    return self.as_items().back();
-  }
-  const std::vector<Value> items = items_of(runtime, self);
-  return items.empty() ? Value::undefined("the last of no items") : items.back();
+  const Items items = items_at_end<false>(runtime, self);
+  return items.size() == 0 ? Value::undefined("the last of no items") : items[items.size() - 1];
 }
 
 Value filter_list(Runtime& runtime, const Value& self, const Bound&) {
-  return Value::list(items_of(runtime, self));
+  const Items items = items_of(runtime, self);
+  if (!items.list().is_tuple()) {
+    return items.list();
+  }
+  runtime.charge_items(items.size());
+  return Value::list(std::vector<Value>(items.begin(), items.end()));
 }
 
 Value filter_items(Runtime& runtime, const Value& self, const Bound&) {
@@ -69,21 +91,28 @@ Value filter_items(Runtime& runtime, const Value& self, const Bound&) {
     return runtime.fail(std::string("'items' needs a dict, not a value of kind ") +
                         self.kind_name());
   }
-  runtime.charge(self.as_dict().entries.size());
-  return entries_of(self.as_dict());
+  return entries_of(runtime, self.as_dict());
 }
 
 Value filter_reverse(Runtime& runtime, const Value& self, const Bound&) {
-  std::vector<Value> items = items_of(runtime, self);
-  std::reverse(items.begin(), items.end());
-  if (!self.is_string()) {
-    return Value::list(std::move(items));
+  if (self.is_string()) {
+    const std::string_view text = self.as_string();
+    TextBuilder out(runtime);
+    for (std::size_t end = text.size(); end > 0 && runtime.charge(1);) {
+      std::size_t start = end;
+      previous_code_point(text, start);
+      out << text.substr(start, end - start);
+      end = start;
+    }
+    return out.value();
   }
-  std::string text;
-  for (const Value& item : items) {
-    text += item.as_string();
+  const Items items = items_of(runtime, self);
+  if (!runtime.charge_items(items.size())) {
+    return {};
   }
-  return Value::string(std::move(text));
+  std::vector<Value> reversed(items.begin(), items.end());
+  std::reverse(reversed.begin(), reversed.end());
+  return Value::list(std::move(reversed));
 }
 
 Value filter_join(Runtime& runtime, const Value& self, const Bound& arguments) {
@@ -92,7 +121,7 @@ Value filter_join(Runtime& runtime, const Value& self, const Bound& arguments) {
   TextBuilder out(runtime);
   bool first = true;
   for (const Value& item : items_of(runtime, self)) {
-    out << (first ? "" : separator);
+    out << (first ? std::string_view() : std::string_view(separator));
     append_text(runtime, by_attribute ? by_path(runtime, item, arguments[1], nullptr) : item, out);
     first = false;
     if (runtime.failed()) {
@@ -111,6 +140,11 @@ Arguments rest_of(const Bound& arguments, std::size_t from) {
   return rest;
 }
 
+// The items that map() and select() go over: none of a value that counts as false.
+Items items_if_any(Runtime& runtime, const Value& value) {
+  return value.truthy() ? items_of(runtime, value) : Items(Value::list({}));
+}
+
 // map(attribute=..., default=...) or map("filter", its arguments)
 Value filter_map(Runtime& runtime, const Value& self, const Bound& arguments) {
   constexpr std::size_t filter_place = 2;
@@ -121,21 +155,20 @@ Value filter_map(Runtime& runtime, const Value& self, const Bound& arguments) {
     }
     filter = find_filter(arguments[filter_place].as_string());
     if (filter == nullptr) {
-      return runtime.unsupported("the filter '" + arguments[filter_place].as_string() +
-                                 "' is not supported");
+      return runtime.unsupported("the filter " + quoted(arguments[filter_place].as_string()) +
+                                 " is not supported");
     }
   }
   const Arguments rest = rest_of(arguments, filter_place + 1);
-  std::vector<Value> out;
-  for (const Value& item : items_of(runtime, self)) {
-    out.push_back(filter != nullptr ? call_builtin(runtime, *filter, item, rest)
-                                    : by_path(runtime, item, arguments[0],
-                                              arguments.has(1) ? &arguments[1] : nullptr));
-    if (runtime.failed()) {
+  ListBuilder out(runtime);
+  for (const Value& item : items_if_any(runtime, self)) {
+    if (!out.add(filter != nullptr ? call_builtin(runtime, *filter, item, rest)
+                                   : by_path(runtime, item, arguments[0],
+                                             arguments.has(1) ? &arguments[1] : nullptr))) {
       break;
     }
   }
-  return Value::list(std::move(out));
+  return out.list();
 }
 
 // The items that pass (or, for the rejecting ones, fail) a test on themselves or on an attribute.
@@ -144,26 +177,23 @@ Value choose(Runtime& runtime, const Value& self, const Bound& arguments, bool b
   const std::size_t test_place = by_attribute ? 1 : 0;
   const Builtin* test = nullptr;
   if (arguments.has(test_place)) {
-    const std::string name = text_argument(runtime, arguments, test_place, "");
+    const std::string_view name = text_argument(runtime, arguments, test_place, "");
     test = find_test(name);
     if (test == nullptr) {
-      return runtime.unsupported("the test '" + name + "' is not supported");
+      return runtime.unsupported("the test " + quoted(name) + " is not supported");
     }
   }
   const Arguments rest = rest_of(arguments, test_place + 1);
-  std::vector<Value> out;
-  for (const Value& item : items_of(runtime, self)) {
+  ListBuilder out(runtime);
+  for (const Value& item : items_if_any(runtime, self)) {
     const Value value = by_attribute ? by_path(runtime, item, arguments[0], nullptr) : item;
     const bool passes =
         test != nullptr ? call_builtin(runtime, *test, value, rest).truthy() : value.truthy();
-    if (runtime.failed()) {
+    if (runtime.failed() || (passes == keep && !out.add(item))) {
       break;
     }
-    if (passes == keep) {
-      out.push_back(item);
-    }
   }
-  return Value::list(std::move(out));
+  return out.list();
 }
 
 Value filter_selectattr(Runtime& runtime, const Value& self, const Bound& arguments) {
@@ -180,6 +210,8 @@ Value filter_reject(Runtime& runtime, const Value& self, const Bound& arguments)
 }
 
 using Keyed = std::pair<Value, Value>;  // what to sort by, the item
+
+constexpr std::uint64_t bytes_per_keyed = 256;  // with the sort's own copies and the result
 
 Value sorted(Runtime& runtime, std::vector<Keyed> keyed, bool reversed) {
   std::stable_sort(keyed.begin(), keyed.end(),
@@ -198,10 +230,11 @@ Value sorted(Runtime& runtime, std::vector<Keyed> keyed, bool reversed) {
 Value filter_sort(Runtime& runtime, const Value& self, const Bound& arguments) {
   const bool by_attribute = arguments.has(2) && !arguments[2].is_none();
   std::vector<Keyed> keyed;
-  for (const Value& item : items_of(runtime, self)) {
+  const Items items = items_of(runtime, self);
+  for (const Value& item : items) {
     const Value key = by_attribute ? by_path(runtime, item, arguments[2], nullptr) : item;
-    keyed.emplace_back(arguments.flag(1, false) ? key : without_case(key), item);
-    if (runtime.failed()) {
+    keyed.emplace_back(arguments.flag(1, false) ? key : without_case(runtime, key), item);
+    if (!runtime.charge_bytes(bytes_per_keyed)) {
       return {};
     }
   }
@@ -209,14 +242,17 @@ Value filter_sort(Runtime& runtime, const Value& self, const Bound& arguments) {
 }
 
 Value filter_dictsort(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string by = text_argument(runtime, arguments, 1, "key");
+  const std::string_view by = text_argument(runtime, arguments, 1, "key");
   if (!self.is_dict() || (by != "key" && by != "value")) {
     return runtime.fail("'dictsort' needs a dict, and by='key' or by='value'");
   }
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : self.as_dict().entries) {
     const Value& wanted = by == "key" ? key : value;
-    keyed.emplace_back(arguments.flag(0, false) ? wanted : without_case(wanted),
+    if (!runtime.charge_bytes(bytes_per_keyed + Runtime::bytes_per_object)) {
+      return {};
+    }
+    keyed.emplace_back(arguments.flag(0, false) ? wanted : without_case(runtime, wanted),
                        Value::tuple({key, value}));
   }
   return sorted(runtime, std::move(keyed), arguments.flag(2, false));
@@ -224,23 +260,63 @@ Value filter_dictsort(Runtime& runtime, const Value& self, const Bound& argument
 
 Value filter_unique(Runtime& runtime, const Value& self, const Bound& arguments) {
   const bool by_attribute = arguments.has(1) && !arguments[1].is_none();
-  std::vector<Value> out;
+  ListBuilder out(runtime);
   Dict seen;
   for (const Value& item : items_of(runtime, self)) {
     Value key = by_attribute ? by_path(runtime, item, arguments[1], nullptr) : item;
-    key = arguments.flag(0, false) ? key : without_case(key);
+    key = arguments.flag(0, false) ? key : without_case(runtime, key);
     if (!is_hashable(key)) {
       return runtime.fail("'unique' can't compare lists or dicts");
     }
-    if (!runtime.charge(key.is_string() ? 1 : seen.entries.size())) {
+    if (!runtime.charge_key(key, seen.entries.size())) {
       return {};
     }
     if (seen.find(key) == nullptr) {
+      if (!runtime.charge_bytes(Runtime::bytes_per_entry) || !out.add(item)) {
+        return {};
+      }
       seen.set(key, Value::none());
-      out.push_back(item);
     }
   }
-  return Value::list(std::move(out));
+  return out.list();
+}
+
+// The sum of the items, or of an attribute of each, and `start`.
+Value filter_sum(Runtime& runtime, const Value& self, const Bound& arguments) {
+  const bool by_attribute = arguments.has(0) && !arguments[0].is_none();
+  Value sum = arguments.has(1) ? arguments[1] : Value::integer(0);
+  for (const Value& item : items_of(runtime, self)) {
+    sum = binary(runtime, "+", sum,
+                 by_attribute ? by_path(runtime, item, arguments[0], nullptr) : item);
+    if (runtime.failed()) {
+      break;
+    }
+  }
+  return sum;
+}
+
+// The first of the least, or of the greatest, items.
+template <bool least>
+Value filter_extreme(Runtime& runtime, const Value& self, const Bound& arguments) {
+  const bool by_attribute = arguments.has(1) && !arguments[1].is_none();
+  const Items items = items_of(runtime, self);
+  if (items.size() == 0) {
+    return Value::undefined(least ? "the least of no items" : "the greatest of no items");
+  }
+  const Value* best = nullptr;
+  Value best_key;
+  for (const Value& item : items) {
+    Value key = by_attribute ? by_path(runtime, item, arguments[1], nullptr) : item;
+    key = arguments.flag(0, false) ? key : without_case(runtime, key);
+    if (best == nullptr || compare(runtime, least ? "<" : ">", key, best_key)) {
+      best = &item;
+      best_key = std::move(key);
+    }
+    if (runtime.failed()) {
+      return {};
+    }
+  }
+  return *best;
 }
 
 constexpr Builtin rows[] = {
@@ -260,6 +336,9 @@ constexpr Builtin rows[] = {
     {"sort", "reverse case_sensitive attribute", 0, true, filter_sort},
     {"dictsort", "case_sensitive by reverse", 0, true, filter_dictsort},
     {"unique", "case_sensitive attribute", 0, false, filter_unique},
+    {"sum", "attribute start", 0, false, filter_sum},
+    {"min", "case_sensitive attribute", 0, true, filter_extreme<true>},
+    {"max", "case_sensitive attribute", 0, true, filter_extreme<false>},
 };
 
 }  // namespace

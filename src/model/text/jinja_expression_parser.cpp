@@ -87,7 +87,7 @@ std::string ExpressionParser::name(const std::string& what) {
   std::string text = current().text;
   expect(Token::Kind::name, what);
   if (text.starts_with("__")) {
-    fail("'" + text + "': names that begin with '__' are internals, and refused");
+    fail(quoted(text) + ": names that begin with '__' are internals, and refused");
   }
   return text;
 }
@@ -429,6 +429,20 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr e) {
     }
   }
   return e;
+}
+
+ExpressionPtr ExpressionParser::filter_chain(ExpressionPtr e) {
+  do {
+    e = make(Kind::filter, current().line, dotted_name("a filter's name"), std::move(e));
+    if (is_sign("(")) {
+      arguments(*e);
+    }
+  } while (!failed() && skip_sign("|"));
+  return e;
+}
+
+ExpressionPtr ExpressionParser::block_text() {
+  return make(Kind::name, current().line, std::string(block_text_name));
 }
 
 std::string ExpressionParser::dotted_name(const std::string& what) {

@@ -46,11 +46,14 @@ class ExpressionParser {
   // An expression, or a tuple of them when commas follow; without `conditional` no "x if y".
   ExpressionPtr tuple_or_expression(bool conditional);
   ExpressionPtr expression();
+  // "name(arguments) | name ..." on `e`.
+  ExpressionPtr filter_chain(ExpressionPtr e);
+  ExpressionPtr block_text();  // what a block has written
+  std::string describe_current() const;
 
  private:
   using Kind = Expression::Kind;
 
-  std::string describe_current() const;
   ExpressionPtr make(Kind kind, int line, std::string text = "");
   ExpressionPtr make(Kind kind, int line, std::string text, ExpressionPtr a,
                      ExpressionPtr b = nullptr, ExpressionPtr c = nullptr);

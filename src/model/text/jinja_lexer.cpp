@@ -50,10 +50,10 @@ class Lexer {
     while (at_ < source_.size() && !error_) {
       outside();
     }
+    push(Kind::end, "");
     if (error_) {
       return *error_;
     }
-    push(Kind::end, "");
     return std::move(tokens_);
   }
 
@@ -74,6 +74,11 @@ class Lexer {
   }
 
   void push(Kind kind, std::string text, Value number = {}) {
+    constexpr std::size_t tokens_max = 250'000;
+    if (tokens_.size() >= tokens_max) {
+      fail("more names, signs and texts than the limit of " + std::to_string(tokens_max));
+      return;
+    }
     tokens_.push_back({kind, line_, std::move(text), std::move(number)});
   }
 
@@ -264,7 +269,7 @@ class Lexer {
     }
     const char c = peek();
     if (std::string_view("+-/*%~[](){}<>=.:|,;").find(c) == std::string_view::npos) {
-      fail(std::string("unexpected character '") + c + "'");
+      fail("unexpected character " + quoted(std::string_view(&c, 1)));
       return;
     }
     if (c == '(' || c == '[' || c == '{') {
@@ -327,7 +332,7 @@ class Lexer {
     if (!value || is_name_start(peek(size)) ||
         (base == 10 && !floating && size > 1 && peek() == '0' &&
          digits.find_first_not_of('0') != std::string::npos)) {
-      fail("a number that can't be read: '" + std::string(rest().substr(0, size + 1)) + "'");
+      fail("a number that can't be read: " + quoted(rest().substr(0, size + 1)));
       return;
     }
     push(Kind::number, "", *value);

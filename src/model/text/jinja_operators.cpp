@@ -131,7 +131,12 @@ Value repeat(Runtime& runtime, const Value& value, Integer times) {
     if (times > Integer(limit / items.size())) {
       return runtime.over_limit("a longer list", limit);
     }
-    for (Integer i = 0; i < times && runtime.charge(items.size()); ++i) {
+    const auto count = static_cast<std::uint64_t>(times) * items.size();
+    if (!runtime.charge(count) || !runtime.charge_items(count)) {
+      return {};
+    }
+    out.reserve(count);
+    for (Integer i = 0; i < times; ++i) {
       out.insert(out.end(), items.begin(), items.end());
     }
   }
@@ -144,9 +149,17 @@ Value join_two(Runtime& runtime, const Value& a, const Value& b) {
     out << a.as_string() << b.as_string();
     return out.value();
   }
-  std::vector<Value> items = items_of(runtime, a);
-  const std::vector<Value> more = items_of(runtime, b);
-  items.insert(items.end(), more.begin(), more.end());
+  const auto& first = a.as_items();
+  const auto& second = b.as_items();
+  const std::size_t count = first.size() + second.size();
+  if (!runtime.charge(count) || !runtime.charge_bytes(count * sizeof(Value)) ||
+      !runtime.charge_bytes(Runtime::bytes_per_object)) {
+    return {};
+  }
+  std::vector<Value> items;
+  items.reserve(count);
+  items.insert(items.end(), first.begin(), first.end());
+  items.insert(items.end(), second.begin(), second.end());
   return a.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 
@@ -223,7 +236,8 @@ bool contains(Runtime& runtime, const Value& item, const Value& container) {
       type_error(runtime, "in", item, container);
       return false;
     }
-    return container.as_dict().find(item) != nullptr;
+    return runtime.charge_key(item, container.as_dict().entries.size()) &&
+           container.as_dict().find(item) != nullptr;
   }
   if (container.is_sequence()) {
     const auto& items = container.as_items();

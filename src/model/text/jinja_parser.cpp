@@ -92,20 +92,22 @@ class Parser : ExpressionParser {
       end_tag();
     } else if (is_word("generation")) {
       block.push_back(generation());
+    } else if (is_word("filter")) {
+      block.push_back(filter());
     } else {
       unknown_tag();
     }
   }
 
   void unknown_tag() {
-    constexpr std::array<std::string_view, 13> unsupported = {
-        "call", "filter", "block",      "extends", "include", "import",   "from",
-        "with", "do",     "autoescape", "trans",   "debug",   "pluralize"};
+    constexpr std::array<std::string_view, 12> unsupported = {
+        "call", "block", "extends",    "include", "import", "from",
+        "with", "do",    "autoescape", "trans",   "debug",  "pluralize"};
     const std::string& word = current().text;
     if (std::find(unsupported.begin(), unsupported.end(), word) != unsupported.end()) {
-      fail("the tag '" + word + "' is not supported", ErrorCode::unsupported);
+      fail("the tag " + quoted(word) + " is not supported", ErrorCode::unsupported);
     } else {
-      fail("unknown tag '" + word + "'");
+      fail("unknown tag " + (word.empty() ? describe_current() : quoted(word)));
     }
   }
 
@@ -168,7 +170,7 @@ class Parser : ExpressionParser {
       }
       Target target{name("a name to assign"), ""};
       if (is_reserved(target.name)) {
-        fail("can't assign to '" + target.name + "'");
+        fail("can't assign to " + quoted(target.name));
       }
       if (attributes && skip_sign(".")) {
         target.attribute = name("an attribute");
@@ -189,19 +191,38 @@ class Parser : ExpressionParser {
       end_tag();
       return s;
     }
-    if (is_sign("|") || s.unpack) {
-      fail("filters and several names on a 'set' block are not supported", ErrorCode::unsupported);
+    if (s.unpack) {
+      fail("several names on a 'set' block are not supported", ErrorCode::unsupported);
     }
     s.kind = Statement::Kind::set_block;
+    if (skip_sign("|")) {
+      s.expressions.push_back(filter_chain(block_text()));
+    }
+    body(s, "endset");
+    return s;
+  }
+
+  Statement filter() {
+    Statement s = statement(Statement::Kind::filter_block);
+    next();
+    s.expressions.push_back(filter_chain(block_text()));
+    body(s, "endfilter");
+    return s;
+  }
+
+  // A block that keeps names to itself, from its tag's end to `end`'s.
+  void body(Statement& s, std::string_view end) {
     end_tag();
     const int loops = std::exchange(loops_, 0);
     ++scopes_;
-    s.blocks.push_back(statements({"endset"}));
+    s.blocks.push_back(statements({end}));
     --scopes_;
     loops_ = loops;
     next();
+    if (s.kind == Statement::Kind::macro) {
+      skip_word(s.text);
+    }
     end_tag();
-    return s;
   }
 
   Statement macro() {
@@ -223,29 +244,14 @@ class Parser : ExpressionParser {
       }
     }
     expect_sign(")");
-    end_tag();
-    const int loops = std::exchange(loops_, 0);
-    ++scopes_;
-    s.blocks.push_back(statements({"endmacro"}));
-    --scopes_;
-    loops_ = loops;
-    next();
-    skip_word(s.text);
-    end_tag();
+    body(s, "endmacro");
     return s;
   }
 
   Statement generation() {
     Statement s = statement(Statement::Kind::scope);
     next();
-    end_tag();
-    const int loops = std::exchange(loops_, 0);
-    ++scopes_;
-    s.blocks.push_back(statements({"endgeneration"}));
-    --scopes_;
-    loops_ = loops;
-    next();
-    end_tag();
+    body(s, "endgeneration");
     return s;
   }
 

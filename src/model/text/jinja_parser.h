@@ -55,15 +55,19 @@ struct Target {
 struct Statement;
 using Block = std::vector<Statement>;
 
+// The name under which an expression finds what its block has written: no source can say it.
+inline constexpr std::string_view block_text_name = "(block)";
+
 struct Statement {
   enum class Kind {
     text,
-    print,       // expressions[0]
-    branch,      // blocks[i] if expressions[i], else the last block
-    loop,        // for targets in expressions[0] if expressions[1] (may be null): blocks[0], else
-                 // blocks[1]
-    set,         // targets = expressions[0]
-    set_block,   // targets[0] = what blocks[0] writes
+    print,         // expressions[0]
+    branch,        // blocks[i] if expressions[i], else the last block
+    loop,          // for targets in expressions[0] if expressions[1] (may be null): blocks[0], else
+                   // blocks[1]
+    set,           // targets = expressions[0]
+    set_block,     // targets[0] = what blocks[0] writes, or expressions[0] of it
+    filter_block,  // expressions[0] of what blocks[0] writes
     macro,       // text(parameters): blocks[0]; expressions are the defaults of the last parameters
     leave_loop,  // break
     next_iteration,  // continue

@@ -2,7 +2,9 @@
 #include "model/text/jinja_runtime.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "model/file/printable.h"
 #include "model/text/jinja_builtins.h"
 #include "model/text/jinja_lexer.h"
 #include "model/text/jinja_text.h"
@@ -16,25 +18,52 @@ Value Runtime::fail(const std::string& what, ErrorCode code) {
   return {};
 }
 
-Value Runtime::over_limit(const std::string& what, std::uint64_t limit) {
-  return fail("in " + quoted(construct) + ": " + what + " than the limit of " +
+Value Runtime::over_limit(std::string_view what, std::uint64_t limit) {
+  if (failed()) {
+    return {};
+  }
+  return fail("in " + quoted(construct) + ": " + std::string(what) + " than the limit of " +
               std::to_string(limit));
 }
 
-bool Runtime::charge(std::uint64_t work) {
-  work_ += work;
-  if (work_ > limits().work) {
-    over_limit("more steps", limits().work);
+void Runtime::spend_time(std::uint64_t units) {
+  constexpr std::uint64_t units_per_look = 1u << 16;
+  units_since_clock_ += units;
+  if (units_since_clock_ < units_per_look) {
+    return;
   }
+  units_since_clock_ = 0;
+  if (std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_) >=
+      limits().time) {
+    over_limit("more milliseconds", static_cast<std::uint64_t>(limits().time.count()));
+  }
+}
+
+bool Runtime::charge(std::uint64_t work) {
+  if (work > limits().work - std::min(work_, limits().work)) {
+    over_limit("more steps", limits().work);
+    return false;
+  }
+  work_ += work;
+  spend_time(work);
   return !failed();
 }
 
 bool Runtime::charge_bytes(std::uint64_t bytes) {
-  bytes_ += bytes;
-  if (bytes_ > limits().memory_bytes) {
+  if (bytes > limits().memory_bytes - std::min(bytes_, limits().memory_bytes)) {
     over_limit("more bytes of values", limits().memory_bytes);
+    return false;
   }
+  bytes_ += bytes;
+  constexpr std::uint64_t bytes_per_unit = 16;
+  spend_time(bytes / bytes_per_unit);
   return !failed();
+}
+
+bool Runtime::charge_key(const Value& key, std::size_t entries) {
+  const auto comparisons = static_cast<std::uint64_t>(std::bit_width(entries + 1));
+  return charge(key.weight() * comparisons) &&
+         (!key.is_string() || charge_reading(key.as_string()));
 }
 
 Value Runtime::checked(Value value) {
@@ -43,9 +72,6 @@ Value Runtime::checked(Value value) {
   }
   if (value.weight() > limits().value_weight) {
     return over_limit("a heavier value", limits().value_weight);
-  }
-  if (value.is_sequence()) {
-    charge_bytes(value.as_items().size() * sizeof(Value));
   }
   return value;
 }
@@ -99,7 +125,7 @@ void append_repr(Runtime& runtime, const Value& value, TextBuilder& out) {
   } else if (value.is_floating()) {
     out << write_float(value.as_double());
   } else if (value.is_string()) {
-    out << write_repr(value.as_string());
+    append_repr_of_text(value.as_string(), out);
   } else if (value.is_sequence()) {
     out << (value.is_tuple() ? "(" : "[");
     const auto& items = value.as_items();
@@ -123,32 +149,31 @@ void append_repr(Runtime& runtime, const Value& value, TextBuilder& out) {
   }
 }
 
-std::vector<Value> items_of(Runtime& runtime, const Value& value) {
+Items items_of(Runtime& runtime, const Value& value) {
   if (value.is_sequence()) {
     runtime.charge(value.as_items().size());
-    return value.as_items();
+    return Items(value);
   }
-  std::vector<Value> items;
+  ListBuilder items(runtime);
   if (value.is_dict()) {
     for (const auto& entry : value.as_dict().entries) {
-      items.push_back(entry.first);
+      if (!items.add(entry.first)) {
+        break;
+      }
     }
   } else if (value.is_string()) {
-    const std::string& text = value.as_string();
-    constexpr std::size_t bytes_per_item = 96;  // a string and its handle
-    if (!runtime.charge_bytes(text.size() * bytes_per_item)) {
-      return items;
-    }
+    const std::string_view text = value.as_string();
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t start = at;
       next_code_point(text, at);
-      items.push_back(Value::string(text.substr(start, at - start)));
+      if (!items.add_text(text.substr(start, at - start))) {
+        break;
+      }
     }
   } else if (!value.is_undefined()) {
     runtime.fail(std::string("a value of kind ") + value.kind_name() + " has no items to go over");
   }
-  runtime.charge(items.size());
-  return items;
+  return Items(items.list());
 }
 
 std::size_t length_of(Runtime& runtime, const Value& value) {
@@ -179,10 +204,18 @@ bool is_hashable(const Value& value) {
   return !value.is_sequence() && !value.is_dict();
 }
 
+Value undefined_of(Runtime& runtime, const Value& object, std::string_view name) {
+  constexpr std::size_t bytes_shown = 128;
+  runtime.charge_bytes(Runtime::bytes_per_object);
+  return Value::undefined(std::string(object.kind_name()) + "." +
+                          std::string(name.substr(0, bytes_shown)));
+}
+
 namespace {
 
-Value undefined_of(const Value& object, std::string_view name) {
-  return Value::undefined(std::string(object.kind_name()) + "." + std::string(name));
+Value bound_method(Runtime& runtime, const Value& object, std::string_view name) {
+  runtime.charge_bytes(Runtime::bytes_per_object);
+  return Value::callable({Callable::Kind::method, std::string(name), nullptr, object});
 }
 
 Value loop_attribute(Runtime& runtime, const Value& object, std::string_view name) {
@@ -209,38 +242,49 @@ Value loop_attribute(Runtime& runtime, const Value& object, std::string_view nam
     return i + 1 < items.size() ? items[i + 1] : Value::undefined("loop.nextitem");
   }
   if (name == "cycle") {
-    return Value::callable({Callable::Kind::method, "cycle", nullptr, object});
+    return bound_method(runtime, object, "cycle");
   }
-  return runtime.unsupported("'loop." + std::string(name) + "' is not supported");
+  return runtime.unsupported("'loop." + printable(name) + "' is not supported");
+}
+
+}  // namespace
+
+namespace {
+
+Value no_part(Runtime& runtime, const Value& undefined, const std::string& part) {
+  const std::string* what = undefined.undefined_name();
+  return runtime.fail(quoted(what != nullptr ? *what : "value") + " is undefined, and so has no " +
+                      part);
 }
 
 }  // namespace
 
 Value get_attribute(Runtime& runtime, const Value& object, std::string_view name) {
+  if (!runtime.charge_reading(name)) {
+    return {};
+  }
   if (name.starts_with("__")) {
     return runtime.fail(quoted(name) + ": names that begin with '__' are internals, and refused");
   }
   if (object.is_undefined()) {
-    const std::string* what = object.undefined_name();
-    return runtime.fail(quoted(what != nullptr ? *what : "value") +
-                        " is undefined, and so has no '" + std::string(name) + "'");
+    return no_part(runtime, object, quoted(name));
   }
   if (object.is_loop()) {
     return loop_attribute(runtime, object, name);
   }
   if (object.is_namespace()) {
     const Value* found = object.as_namespace().find(name);
-    return found != nullptr ? *found : undefined_of(object, name);
+    return found != nullptr ? *found : undefined_of(runtime, object, name);
   }
   if (find_method(object, name) != nullptr) {
-    return Value::callable({Callable::Kind::method, std::string(name), nullptr, object});
+    return bound_method(runtime, object, name);
   }
   if (object.is_dict()) {
     if (const Value* found = object.as_dict().find(name)) {
       return *found;
     }
   }
-  return undefined_of(object, name);
+  return undefined_of(runtime, object, name);
 }
 
 namespace {
@@ -256,33 +300,43 @@ std::optional<std::size_t> place(Integer index, std::size_t size) {
   return static_cast<std::size_t>(index);
 }
 
+Value letter_at(Runtime& runtime, const Value& object, Integer index) {
+  const std::string_view text = object.as_string();
+  runtime.charge_reading(text);
+  const auto at = place(index, count_code_points(text));
+  if (!at) {
+    return undefined_of(runtime, object, "item");
+  }
+  const std::size_t start = code_point_offset(text, *at);
+  std::size_t end = start;
+  next_code_point(text, end);
+  runtime.charge_bytes(Runtime::bytes_per_object);
+  return Value::string(std::string(text.substr(start, end - start)));
+}
+
 }  // namespace
 
 Value get_item(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_undefined()) {
-    const std::string* what = object.undefined_name();
-    return runtime.fail(quoted(what != nullptr ? *what : "value") +
-                        " is undefined, and so has no items");
+    return no_part(runtime, object, "items");
   }
   if (object.is_dict()) {
+    if (!runtime.charge_key(key, object.as_dict().entries.size())) {
+      return {};
+    }
     if (const Value* found = object.as_dict().find(key)) {
       return *found;
     }
   }
   if (key.is_integral() && object.is_sequence()) {
     const auto at = place(key.as_integer(), object.as_items().size());
-    return at ? object.as_items()[*at] : undefined_of(object, "item");
+    return at ? object.as_items()[*at] : undefined_of(runtime, object, "item");
   }
   if (key.is_integral() && object.is_string()) {
-    runtime.charge_reading(object.as_string());
-    const std::string& text = object.as_string();
-    const auto offsets = code_point_offsets(text);
-    const auto at = place(key.as_integer(), offsets.size() - 1);
-    return at ? Value::string(text.substr(offsets[*at], offsets[*at + 1] - offsets[*at]))
-              : undefined_of(object, "item");
+    return letter_at(runtime, object, key.as_integer());
   }
   return key.is_string() ? get_attribute(runtime, object, key.as_string())
-                         : undefined_of(object, "item");
+                         : undefined_of(runtime, object, "item");
 }
 
 namespace {
@@ -301,42 +355,69 @@ Integer slice_bound(Runtime& runtime, const Value* bound, Integer low, Integer h
   return std::clamp(value < 0 ? value + size : value, low, high);
 }
 
+// Places from `at` on, `stride` apart, before `end`.
+struct Places {
+  Integer at;
+  Integer end;
+  Integer stride;
+  bool done() const { return stride > 0 ? at >= end : at <= end; }
+};
+
+Value text_slice(Runtime& runtime, std::string_view text, std::size_t size, Places places) {
+  TextBuilder out(runtime);
+  if (places.done()) {
+    return out.value();
+  }
+  if (places.stride == 1) {
+    const std::size_t first = code_point_offset(text, static_cast<std::size_t>(places.at));
+    const std::string_view rest = text.substr(first);
+    out << rest.substr(0,
+                       code_point_offset(rest, static_cast<std::size_t>(places.end - places.at)));
+    return out.value();
+  }
+  std::vector<std::size_t> offsets;
+  if (size != text.size()) {  // else each byte is a code point
+    if (!runtime.charge_bytes((size + 1) * sizeof(std::size_t))) {
+      return {};
+    }
+    offsets = code_point_offsets(text, size);
+  }
+  for (; !places.done() && runtime.charge(1); places.at += places.stride) {
+    const auto i = static_cast<std::size_t>(places.at);
+    out << (offsets.empty() ? text.substr(i, 1)
+                            : text.substr(offsets[i], offsets[i + 1] - offsets[i]));
+  }
+  return out.value();
+}
+
 }  // namespace
 
 Value get_slice(Runtime& runtime, const Value& object, const Value* start, const Value* stop,
                 const Value* step) {
   if (!object.is_string() && !object.is_sequence()) {
-    if (object.is_undefined()) {
-      return get_item(runtime, object, Value::none());
-    }
-    return undefined_of(object, "slice");
+    return object.is_undefined() ? no_part(runtime, object, "items")
+                                 : undefined_of(runtime, object, "slice");
   }
-  std::vector<std::size_t> offsets;
-  if (object.is_string()) {
-    runtime.charge_reading(object.as_string());
-    offsets = code_point_offsets(object.as_string());
-  }
-  const auto size = Integer(object.is_string() ? offsets.size() - 1 : object.as_items().size());
+  const std::size_t count = length_of(runtime, object);
+  const auto size = Integer(count);
   const Integer stride = slice_bound(runtime, step, -(size + 1), size + 1, 0, 1);
   if (stride == 0) {
     return runtime.fail("a slice's step can't be zero");
   }
   const Integer low = stride > 0 ? 0 : -1;
   const Integer high = stride > 0 ? size : size - 1;
-  Integer at = slice_bound(runtime, start, low, high, size, stride > 0 ? low : high);
-  const Integer end = slice_bound(runtime, stop, low, high, size, stride > 0 ? high : low);
-  TextBuilder text(runtime);
-  std::vector<Value> items;
-  for (; (stride > 0 ? at < end : at > end) && runtime.charge(1); at += stride) {
-    const auto i = static_cast<std::size_t>(at);
-    if (object.is_string()) {
-      text << std::string_view(object.as_string()).substr(offsets[i], offsets[i + 1] - offsets[i]);
-    } else {
-      items.push_back(object.as_items()[i]);
-    }
+  Places places{slice_bound(runtime, start, low, high, size, stride > 0 ? low : high),
+                slice_bound(runtime, stop, low, high, size, stride > 0 ? high : low), stride};
+  if (runtime.failed()) {
+    return {};
   }
   if (object.is_string()) {
-    return text.value();
+    return text_slice(runtime, object.as_string(), count, places);
+  }
+  std::vector<Value> items;
+  for (; !places.done() && runtime.charge(1) && runtime.charge_items(1);
+       places.at += places.stride) {
+    items.push_back(object.as_items()[static_cast<std::size_t>(places.at)]);
   }
   return object.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }

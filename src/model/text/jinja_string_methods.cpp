@@ -14,7 +14,7 @@ Value text_of(std::string_view text) {
 
 template <bool left, bool right>
 Value method_strip(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string characters = text_argument(runtime, arguments, 0, "");
+  const std::string_view characters = text_argument(runtime, arguments, 0, "");
   if (arguments.has(0) && !arguments[0].is_none() && characters.empty()) {
     return self;
   }
@@ -33,66 +33,123 @@ Value method_capitalize(Runtime&, const Value& self, const Bound&) {
 
 // A letter that follows no letter becomes upper case, the others lower.
 Value method_title(Runtime&, const Value& self, const Bound&) {
-  const std::string& text = self.as_string();
+  const std::string_view text = self.as_string();
   std::string out;
+  out.reserve(text.size());
   bool in_word = false;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
     const bool cased = is_cased(next_code_point(text, at));
-    const std::string_view letter = std::string_view(text).substr(start, at - start);
-    out += in_word ? to_lower(letter) : to_upper(letter);
+    const std::string_view letter = text.substr(start, at - start);
+    out += !cased ? std::string(letter) : in_word ? to_lower(letter) : to_upper(letter);
     in_word = cased;
   }
   return Value::string(std::move(out));
 }
 
-std::vector<Value> split_at_spaces(std::string_view text, Integer splits) {
-  std::vector<Value> parts;
+Value split_at_spaces(Runtime& runtime, std::string_view text, Integer splits) {
+  ListBuilder parts(runtime);
   text.remove_prefix(space_prefix(text));
   while (!text.empty()) {
     if (splits-- == 0) {
-      parts.push_back(text_of(text));
+      parts.add_text(text);
       break;
     }
     std::size_t end = 0;
     while (end < text.size() && space_prefix(text.substr(end)) == 0) {
       next_code_point(text, end);
     }
-    parts.push_back(text_of(text.substr(0, end)));
+    if (!parts.add_text(text.substr(0, end))) {
+      break;
+    }
     text.remove_prefix(end);
     text.remove_prefix(space_prefix(text));
   }
-  return parts;
+  return parts.list();
 }
 
+// The parts in the order of a search from the end.
+Value reversed(Runtime& runtime, const Value& list) {
+  const auto& items = list.as_items();
+  runtime.charge_items(items.size());
+  return Value::list(std::vector<Value>(items.rbegin(), items.rend()));
+}
+
+Value split_at_spaces_from_end(Runtime& runtime, std::string_view text, Integer splits) {
+  ListBuilder parts(runtime);
+  text.remove_suffix(space_suffix(text));
+  while (!text.empty()) {
+    if (splits-- == 0) {
+      parts.add_text(text);
+      break;
+    }
+    std::size_t start = text.size();
+    for (std::size_t before = start; start > 0; start = before) {
+      if (is_space(previous_code_point(text, before))) {
+        break;
+      }
+    }
+    if (!parts.add_text(text.substr(start))) {
+      break;
+    }
+    text = text.substr(0, start);
+    text.remove_suffix(space_suffix(text));
+  }
+  return reversed(runtime, parts.list());
+}
+
+Value split_from_end(Runtime& runtime, std::string_view text, std::string_view separator,
+                     Integer splits) {
+  // The search for a text in another is linear forwards alone.
+  if (!runtime.charge_copy(text) || !runtime.charge_copy(separator)) {
+    return {};
+  }
+  const std::string backwards(text.rbegin(), text.rend());
+  const std::string wanted(separator.rbegin(), separator.rend());
+  ListBuilder parts(runtime);
+  std::size_t from = 0;
+  for (; splits != 0; --splits) {
+    const std::size_t found = find_text(backwards, wanted, from);
+    if (found == std::string::npos ||
+        !parts.add_text(text.substr(text.size() - found, found - from))) {
+      break;
+    }
+    from = found + wanted.size();
+  }
+  parts.add_text(text.substr(0, text.size() - from));
+  return reversed(runtime, parts.list());
+}
+
+template <bool from_start>
 Value method_split(Runtime& runtime, const Value& self, const Bound& arguments) {
   std::string_view text = self.as_string();
   Integer splits = integer_argument(runtime, arguments, 1, -1);
-  runtime.charge_bytes(text.size());
   if (!arguments.has(0) || arguments[0].is_none()) {
-    return Value::list(split_at_spaces(text, splits));
+    return from_start ? split_at_spaces(runtime, text, splits)
+                      : split_at_spaces_from_end(runtime, text, splits);
   }
-  const std::string separator = text_argument(runtime, arguments, 0, "");
+  const std::string_view separator = text_argument(runtime, arguments, 0, "");
   if (separator.empty()) {
     return runtime.fail("'split' needs a separator that is not empty");
   }
-  std::vector<Value> parts;
-  constexpr std::size_t bytes_per_part = 96;  // a string and its handle
+  if (!from_start) {
+    return split_from_end(runtime, text, separator, splits);
+  }
+  ListBuilder parts(runtime);
   for (std::size_t found = find_text(text, separator);
-       found != std::string_view::npos && splits != 0 && runtime.charge_bytes(bytes_per_part);
+       found != std::string_view::npos && splits != 0 && parts.add_text(text.substr(0, found));
        found = find_text(text, separator), --splits) {
-    parts.push_back(text_of(text.substr(0, found)));
     text.remove_prefix(found + separator.size());
   }
-  parts.push_back(text_of(text));
-  return Value::list(std::move(parts));
+  parts.add_text(text);
+  return parts.list();
 }
 
 Value method_splitlines(Runtime& runtime, const Value& self, const Bound& arguments) {
   const bool keep = arguments.flag(0, false);
   std::string_view text = self.as_string();
-  std::vector<Value> lines;
-  while (!text.empty() && runtime.charge_bytes(96)) {
+  ListBuilder lines(runtime);
+  while (!text.empty() && !runtime.failed()) {
     std::size_t end = 0;
     std::size_t next = 0;
     while (next < text.size()) {
@@ -105,10 +162,10 @@ Value method_splitlines(Runtime& runtime, const Value& self, const Bound& argume
       }
       end = next;
     }
-    lines.push_back(text_of(text.substr(0, keep ? next : end)));
+    lines.add_text(text.substr(0, keep ? next : end));
     text.remove_prefix(next);
   }
-  return Value::list(std::move(lines));
+  return lines.list();
 }
 
 template <bool at_start>
@@ -128,7 +185,7 @@ Value method_affix(Runtime& runtime, const Value& self, const Bound& arguments) 
 
 template <bool at_start>
 Value method_remove_affix(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string affix = text_argument(runtime, arguments, 0, "");
+  const std::string_view affix = text_argument(runtime, arguments, 0, "");
   std::string_view text = self.as_string();
   if (at_start ? text.starts_with(affix) : text.ends_with(affix)) {
     text = at_start ? text.substr(affix.size()) : text.substr(0, text.size() - affix.size());
@@ -137,17 +194,16 @@ Value method_remove_affix(Runtime& runtime, const Value& self, const Bound& argu
 }
 
 Value method_replace(Runtime& runtime, const Value& self, const Bound& arguments) {
-  return Value::string(replace_text(
-      runtime, self.as_string(), text_argument(runtime, arguments, 0, ""),
-      text_argument(runtime, arguments, 1, ""), integer_argument(runtime, arguments, 2, -1)));
+  return replace_text(runtime, self.as_string(), text_argument(runtime, arguments, 0, ""),
+                      text_argument(runtime, arguments, 1, ""),
+                      integer_argument(runtime, arguments, 2, -1));
 }
 
 template <bool from_start>
 Value method_find(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string wanted = text_argument(runtime, arguments, 0, "");
+  const std::string_view wanted = text_argument(runtime, arguments, 0, "");
   const std::string_view text = self.as_string();
-  const auto offsets = code_point_offsets(text);
-  const auto size = Integer(offsets.size() - 1);
+  const auto size = Integer(count_code_points(text));
   const auto bound = [&](std::size_t i, Integer otherwise) {
     const bool given = arguments.has(i) && !arguments[i].is_none();
     const Integer value = given ? integer_argument(runtime, arguments, i, otherwise) : otherwise;
@@ -161,8 +217,10 @@ Value method_find(Runtime& runtime, const Value& self, const Bound& arguments) {
       (!from_start && !runtime.charge(text.size() * wanted.size() / bytes_per_step))) {
     return Value::integer(-1);
   }
-  const std::size_t first = offsets[static_cast<std::size_t>(start)];
-  const std::string_view part = text.substr(first, offsets[static_cast<std::size_t>(end)] - first);
+  const std::string_view rest =
+      text.substr(code_point_offset(text, static_cast<std::size_t>(start)));
+  const std::string_view part =
+      rest.substr(0, code_point_offset(rest, static_cast<std::size_t>(end - start)));
   const std::size_t found = from_start ? find_text(part, wanted) : part.rfind(wanted);
   return found == std::string_view::npos
              ? Value::integer(-1)
@@ -170,7 +228,7 @@ Value method_find(Runtime& runtime, const Value& self, const Bound& arguments) {
 }
 
 Value method_count(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string wanted = text_argument(runtime, arguments, 0, "");
+  const std::string_view wanted = text_argument(runtime, arguments, 0, "");
   const std::string& text = self.as_string();
   if (wanted.empty()) {
     return Value::integer(Integer(count_code_points(text)) + 1);
@@ -193,6 +251,44 @@ Value method_join(Runtime& runtime, const Value& self, const Bound& arguments) {
     }
     out << (first ? std::string_view() : std::string_view(self.as_string())) << item.as_string();
     first = false;
+    if (runtime.failed()) {
+      break;
+    }
+  }
+  return out.value();
+}
+
+// "{}", "{2}" and doubled braces; fields of other forms are not supported.
+Value method_format(Runtime& runtime, const Value& self, const Bound& arguments) {
+  const std::string_view text = self.as_string();
+  TextBuilder out(runtime);
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < text.size() && !runtime.failed();) {
+    const std::size_t brace = std::min(text.find_first_of("{}", at), text.size());
+    out << text.substr(at, brace - at);
+    at = brace + 1;
+    if (brace == text.size()) {
+      break;
+    }
+    if (text.substr(at, 1) == text.substr(brace, 1)) {
+      out << text.substr(at++, 1);
+      continue;
+    }
+    const std::size_t end = text.find('}', at);
+    if (text[brace] == '}' || end == std::string_view::npos) {
+      return runtime.fail("'format': a brace without its pair");
+    }
+    const std::string_view field = text.substr(at, end - at);
+    const auto number = parse_integer(field, 10);
+    if (!field.empty() && (!number || field.find_first_not_of("0123456789") != field.npos)) {
+      return runtime.unsupported("'format' with the field " + quoted(field) + " is not supported");
+    }
+    const Integer place = number ? number->as_integer() : Integer(next++);
+    if (place >= Integer(arguments.size()) || (number && next > 0)) {
+      return runtime.fail("'format': no argument for the field " + quoted(field));
+    }
+    append_text(runtime, arguments[static_cast<std::size_t>(place)], out);
+    at = end + 1;
   }
   return out.value();
 }
@@ -205,7 +301,8 @@ constexpr Builtin rows[] = {
     {"lower", "", 0, true, method_lower},
     {"capitalize", "", 0, true, method_capitalize},
     {"title", "", 0, true, method_title},
-    {"split", "sep maxsplit", 0, true, method_split},
+    {"split", "sep maxsplit", 0, true, method_split<true>},
+    {"rsplit", "sep maxsplit", 0, true, method_split<false>},
     {"splitlines", "keepends", 0, true, method_splitlines},
     {"startswith", "prefix", 1, false, method_affix<true>},
     {"endswith", "suffix", 1, false, method_affix<false>},
@@ -215,6 +312,7 @@ constexpr Builtin rows[] = {
     {"find", "sub start end", 1, true, method_find<true>},
     {"rfind", "sub start end", 1, true, method_find<false>},
     {"count", "sub", 1, true, method_count},
+    {"format", "*", 0, true, method_format},
     {"join", "iterable", 1, false, method_join},
 };
 

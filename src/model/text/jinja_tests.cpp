@@ -22,6 +22,7 @@ Value remainder_is(R runtime, V self, const Value& divisor, Integer wanted) {
 template <bool upper>
 Value has_case(R runtime, V self, B) {
   const std::string text = to_text(runtime, self);
+  runtime.charge_copy(text);
   bool cased = false;
   for (std::size_t at = 0; at < text.size();) {
     cased = is_cased(next_code_point(text, at)) || cased;

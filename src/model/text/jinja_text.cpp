@@ -6,8 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
+
+#include "model/file/printable.h"
 
 namespace kvart::jinja {
 
@@ -53,8 +54,32 @@ std::size_t count_code_points(std::string_view text) {
   return count;
 }
 
-std::vector<std::size_t> code_point_offsets(std::string_view text) {
+std::size_t code_point_offset(std::string_view text, std::size_t count) {
+  std::size_t at = 0;
+  for (; count > 0 && at < text.size(); --count) {
+    next_code_point(text, at);
+  }
+  return at;
+}
+
+char32_t previous_code_point(std::string_view text, std::size_t& at) {
+  const std::size_t end = at;
+  std::size_t start = end - 1;
+  while (start > 0 && end - start < 4 && (text[start] & 0xc0) == 0x80) {
+    --start;
+  }
+  at = start;
+  const char32_t c = next_code_point(text, start);
+  if (start == end) {
+    return c;
+  }
+  at = end - 1;  // a byte of its own
+  return static_cast<unsigned char>(text[at]);
+}
+
+std::vector<std::size_t> code_point_offsets(std::string_view text, std::size_t count) {
   std::vector<std::size_t> offsets = {0};
+  offsets.reserve(count + 1);
   for (std::size_t at = 0; at < text.size();) {
     next_code_point(text, at);
     offsets.push_back(at);
@@ -95,12 +120,8 @@ std::size_t space_prefix(std::string_view text) {
 std::size_t space_suffix(std::string_view text) {
   std::size_t start = text.size();
   while (start > 0) {
-    std::size_t previous = start - 1;
-    while (previous > 0 && start - previous < 4 && (text[previous] & 0xc0) == 0x80) {
-      --previous;
-    }
-    std::size_t end = previous;
-    if (!is_space(next_code_point(text, end)) || end != start) {
+    std::size_t previous = start;
+    if (!is_space(previous_code_point(text, previous))) {
       break;
     }
     start = previous;
@@ -166,6 +187,12 @@ std::string with_case(std::string_view text, bool up) {
       const bool ends = after >= text.size() || !is_cased(next_code_point(text, after));
       append_utf8(out, in_word && ends ? 0x3c2 : 0x3c3);
       in_word = true;
+      continue;
+    }
+    if (c < 0x80) {
+      const bool other_case = up ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z';
+      in_word = other_case || (up ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z');
+      out += static_cast<char>(other_case ? c ^ 0x20 : c);
       continue;
     }
     in_word = is_cased(c);
@@ -325,10 +352,7 @@ std::optional<Value> parse_float(std::string_view text) {
 }
 
 std::string quoted(std::string_view word) {
-  std::string out = "'";
-  out += word;
-  out += '\'';
-  return out;
+  return "'" + printable(word) + "'";
 }
 
 std::string write_integer(Integer value) {
@@ -381,72 +405,6 @@ std::string write_float(double value) {
   }
   const auto whole = static_cast<std::size_t>(exponent + 1);
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
-}
-
-namespace {
-
-// Whether Python prints it as it is: not controls, formatting marks, private use, or spaces other
-// than ' '.
-bool is_printable(char32_t c) {
-  constexpr std::pair<char32_t, char32_t> hidden[] = {
-      {0, 0x1f},        {0x7f, 0xa0},     {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},
-      {0x6dd, 0x6dd},   {0x70f, 0x70f},   {0x1680, 0x1680},   {0x180e, 0x180e},   {0x2000, 0x200f},
-      {0x2028, 0x202f}, {0x205f, 0x206f}, {0x3000, 0x3000},   {0xd800, 0xf8ff},   {0xfeff, 0xfeff},
-      {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe00ff}, {0xf0000, 0x10ffff}};
-  return std::none_of(std::begin(hidden), std::end(hidden),
-                      [c](const auto& range) { return c >= range.first && c <= range.second; });
-}
-
-void append_hex(std::string& out, char letter, int width, char32_t c) {
-  std::array<char, 16> buffer;
-  std::snprintf(buffer.data(), buffer.size(), "\\%c%0*x", letter, width, static_cast<unsigned>(c));
-  out += buffer.data();
-}
-
-}  // namespace
-
-std::string write_repr(std::string_view text) {
-  const bool has_single = text.find('\'') != std::string_view::npos;
-  const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
-  std::string out(1, quote);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t start = at;
-    const char32_t c = next_code_point(text, at);
-    if (c == static_cast<char32_t>(quote) || c == '\\') {
-      (out += '\\') += static_cast<char>(c);
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
-    } else if (is_printable(c)) {
-      out += text.substr(start, at - start);
-    } else if (c < 0x100) {
-      append_hex(out, 'x', 2, c);
-    } else {
-      append_hex(out, c < 0x10000 ? 'u' : 'U', c < 0x10000 ? 4 : 8, c);
-    }
-  }
-  return out + quote;
-}
-
-std::string write_json_string(std::string_view text, bool ascii) {
-  constexpr std::string_view plain = "\"\\\n\r\t\f\b";
-  constexpr std::string_view letters = "\"\\nrtfb";
-  std::string out = "\"";
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t start = at;
-    const char32_t c = next_code_point(text, at);
-    const std::size_t known = c < 0x80 ? plain.find(static_cast<char>(c)) : std::string_view::npos;
-    if (known != std::string_view::npos) {
-      (out += '\\') += letters[known];
-    } else if (c < 0x20 || (ascii && c >= 0x7f && c < 0x10000)) {
-      append_hex(out, 'u', 4, c);
-    } else if (ascii && c >= 0x10000) {
-      append_hex(out, 'u', 4, 0xd800 + ((c - 0x10000) >> 10));
-      append_hex(out, 'u', 4, 0xdc00 + ((c - 0x10000) & 0x3ff));
-    } else {
-      out += text.substr(start, at - start);
-    }
-  }
-  return out + '"';
 }
 
 }  // namespace kvart::jinja

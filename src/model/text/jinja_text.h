@@ -16,9 +16,13 @@ namespace kvart::jinja {
 // one.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_utf8(std::string& out, char32_t code_point);
+// The one that ends at byte `at` > 0, which moves to its start.
+char32_t previous_code_point(std::string_view text, std::size_t& at);
 std::size_t count_code_points(std::string_view text);
-// Byte offsets of each code point, and the size at the end.
-std::vector<std::size_t> code_point_offsets(std::string_view text);
+// Where the code point of that number begins; the size if there are no more than `count`.
+std::size_t code_point_offset(std::string_view text, std::size_t count);
+// Byte offsets of each of the `count` code points, and the size at the end.
+std::vector<std::size_t> code_point_offsets(std::string_view text, std::size_t count);
 
 // The first place of `wanted` at or after `from`, in time linear in both; npos if there is none.
 std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from = 0);
@@ -39,10 +43,8 @@ std::optional<std::string> unescape(std::string_view body);
 std::optional<Value> parse_integer(std::string_view digits, int base);
 std::optional<Value> parse_float(std::string_view text);
 
-std::string quoted(std::string_view word);  // in single quotes, for messages
+std::string quoted(std::string_view word);  // printable, in single quotes, for messages
 std::string write_integer(Integer value);
-std::string write_float(double value);          // the shortest text that reads back the same
-std::string write_repr(std::string_view text);  // in quotes, as in a printed list
-std::string write_json_string(std::string_view text, bool ascii);
+std::string write_float(double value);  // the shortest text that reads back the same
 
 }  // namespace kvart::jinja

@@ -14,29 +14,30 @@ std::string_view strip(std::string_view text, std::string_view characters, bool 
     text.remove_suffix(right ? space_suffix(text) : 0);
     return text;
   }
-  const auto offsets = code_point_offsets(text);
-  std::size_t first = 0;
-  std::size_t last = offsets.size() - 1;
   std::vector<char32_t> set;
   for (std::size_t at = 0; at < characters.size();) {
     set.push_back(next_code_point(characters, at));
   }
   std::sort(set.begin(), set.end());
-  const auto listed = [&](std::size_t i) {
-    std::size_t at = offsets[i];
-    return std::binary_search(set.begin(), set.end(), next_code_point(text, at));
-  };
-  while (left && first < last && listed(first)) {
-    ++first;
+  const auto listed = [&set](char32_t c) { return std::binary_search(set.begin(), set.end(), c); };
+  for (std::size_t at = 0; left && !text.empty(); at = 0) {
+    if (!listed(next_code_point(text, at))) {
+      break;
+    }
+    text.remove_prefix(at);
   }
-  while (right && last > first && listed(last - 1)) {
-    --last;
+  while (right && !text.empty()) {
+    std::size_t at = text.size();
+    if (!listed(previous_code_point(text, at))) {
+      break;
+    }
+    text = text.substr(0, at);
   }
-  return text.substr(offsets[first], offsets[last] - offsets[first]);
+  return text;
 }
 
-std::string replace_text(Runtime& runtime, std::string_view text, std::string_view old,
-                         std::string_view with, Integer count) {
+Value replace_text(Runtime& runtime, std::string_view text, std::string_view old,
+                   std::string_view with, Integer count) {
   TextBuilder out(runtime);
   std::size_t at = 0;
   if (old.empty()) {  // between all code points, and at both ends
@@ -50,7 +51,7 @@ std::string replace_text(Runtime& runtime, std::string_view text, std::string_vi
       out << text.substr(start, at - start);
     }
     out << text.substr(at);
-    return out.take();
+    return out.value();
   }
   for (std::size_t found = find_text(text, old);
        found != std::string_view::npos && count != 0 && !runtime.failed();
@@ -59,7 +60,7 @@ std::string replace_text(Runtime& runtime, std::string_view text, std::string_vi
     at = found + old.size();
   }
   out << text.substr(at);
-  return out.take();
+  return out.value();
 }
 
 std::string capitalize(std::string_view text) {
@@ -73,7 +74,7 @@ std::string capitalize(std::string_view text) {
 namespace {
 
 Value filter_trim(Runtime& runtime, const Value& self, const Bound& arguments) {
-  const std::string characters = text_argument(runtime, arguments, 0, "");
+  const std::string_view characters = text_argument(runtime, arguments, 0, "");
   const std::string text = to_text(runtime, self);
   if (arguments.has(0) && arguments[0].is_string() && characters.empty()) {
     return Value::string(text);
@@ -101,6 +102,7 @@ Value filter_capitalize(Runtime& runtime, const Value& self, const Bound&) {
 Value filter_title(Runtime& runtime, const Value& self, const Bound&) {
   const std::string text = to_text(runtime, self);
   std::string out;
+  out.reserve(text.size());
   bool begins = true;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
@@ -115,8 +117,8 @@ Value filter_title(Runtime& runtime, const Value& self, const Bound&) {
 Value filter_replace(Runtime& runtime, const Value& self, const Bound& arguments) {
   const Integer count =
       arguments.has(2) && arguments[2].is_none() ? -1 : integer_argument(runtime, arguments, 2, -1);
-  return Value::string(replace_text(runtime, to_text(runtime, self), to_text(runtime, arguments[0]),
-                                    to_text(runtime, arguments[1]), count));
+  return replace_text(runtime, to_text(runtime, self), to_text(runtime, arguments[0]),
+                      to_text(runtime, arguments[1]), count);
 }
 
 Value filter_indent(Runtime& runtime, const Value& self, const Bound& arguments) {
@@ -131,12 +133,13 @@ Value filter_indent(Runtime& runtime, const Value& self, const Bound& arguments)
   const std::string indent = width.take();
   const bool blank = arguments.flag(2, false);
   TextBuilder out(runtime);
-  out << (arguments.flag(1, false) ? indent : "");
+  out << (arguments.flag(1, false) ? std::string_view(indent) : "");
   std::string_view rest = self.as_string();
   for (bool first = true; !runtime.failed(); first = false) {
     const std::size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
-    out << (first ? "" : "\n") << (!first && (blank || !line.empty()) ? indent : "") << line;
+    const bool indented = !first && (blank || !line.empty());
+    out << (first ? "" : "\n") << (indented ? std::string_view(indent) : "") << line;
     if (end == std::string_view::npos) {
       break;
     }
@@ -145,9 +148,12 @@ Value filter_indent(Runtime& runtime, const Value& self, const Bound& arguments)
   return out.value();
 }
 
-// Without the white space around, as int() and float() of a text take it.
+// Without the white space around, as int() and float() of a text take it. What is longer than any
+// number is none.
 std::string_view bare(const Value& text) {
-  return strip(text.as_string(), "", true, true);
+  constexpr std::size_t number_bytes_max = 4300;
+  const std::string_view stripped = strip(text.as_string(), "", true, true);
+  return stripped.size() > number_bytes_max ? std::string_view() : stripped;
 }
 
 Value no_number(Runtime& runtime, std::string_view filter) {
@@ -214,7 +220,7 @@ Value filter_round(Runtime& runtime, const Value& self, const Bound& arguments) 
                         self.kind_name());
   }
   const Integer precision = integer_argument(runtime, arguments, 0, 0);
-  const std::string method = text_argument(runtime, arguments, 1, "common");
+  const std::string_view method = text_argument(runtime, arguments, 1, "common");
   if (precision < 0 || precision > 300) {
     return runtime.unsupported("'round' with a precision outside of 0 to 300 is not supported");
   }

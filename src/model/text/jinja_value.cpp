@@ -8,26 +8,13 @@
 namespace kvart::jinja {
 
 const Value* Namespace::find(std::string_view name) const {
-  for (const auto& [key, value] : attributes) {
-    if (key == name) {
-      return &value;
-    }
-  }
-  return nullptr;
-}
-
-void Namespace::set(std::string_view name, Value value) {
-  for (auto& [key, old] : attributes) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  attributes.emplace_back(std::string(name), std::move(value));
+  const auto found = attributes.find(name);
+  return found == attributes.end() ? nullptr : &found->second;
 }
 
 Value Value::undefined(std::string_view name) {
-  return Value(State(Undefined{std::make_shared<const std::string>(name)}));
+  constexpr std::size_t bytes_kept = 128;  // for messages, which show no more
+  return Value(State(Undefined{std::make_shared<const std::string>(name.substr(0, bytes_kept))}));
 }
 
 Value Value::string(std::string s) {
@@ -124,42 +111,99 @@ std::uint64_t Value::weight() const {
   return is_dict() ? as_dict().weight : 1;
 }
 
+const void* Value::identity() const {
+  if (is_sequence()) {
+    return std::get<Sequence>(state_).get();
+  }
+  if (is_dict()) {
+    return &as_dict();
+  }
+  if (is_namespace()) {
+    return &as_namespace();
+  }
+  if (is_loop()) {
+    return &as_loop();
+  }
+  return is_callable() ? &as_callable() : nullptr;
+}
+
 const char* Value::kind_name() const {
   constexpr const char* names[] = {"undefined", "none", "boolean",   "integer", "float",   "string",
                                    "list",      "dict", "namespace", "loop",    "function"};
   return is_tuple() ? "tuple" : names[state_.index()];
 }
 
+namespace {
+
+// Kinds whose values may be equal share a rank.
+int key_rank(const Value& value) {
+  return value.is_string()      ? 0
+         : value.is_number()    ? 1
+         : value.is_none()      ? 2
+         : value.is_tuple()     ? 3
+         : value.is_undefined() ? 4
+         : value.is_namespace() ? 5
+                                : 6;
+}
+
+int order_of(auto a, auto b) {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+// NaN comes after all other numbers.
+int order_of_numbers(const Value& a, const Value& b) {
+  const auto nan = [](const Value& v) { return v.is_floating() && std::isnan(v.as_double()); };
+  return nan(a) || nan(b) ? order_of(nan(a), nan(b)) : compare_numbers(a, b);
+}
+
+}  // namespace
+
+int KeyOrder::compare(const Value& a, const Value& b) {
+  if (key_rank(a) != key_rank(b)) {
+    return order_of(key_rank(a), key_rank(b));
+  }
+  if (a.is_string()) {
+    return compare(a, std::string_view(b.as_string()));
+  }
+  if (a.is_number()) {
+    return order_of_numbers(a, b);
+  }
+  if (a.is_tuple()) {
+    const auto& x = a.as_items();
+    const auto& y = b.as_items();
+    for (std::size_t i = 0; &x != &y && i < std::min(x.size(), y.size()); ++i) {
+      if (const int order = compare(x[i], y[i]); order != 0) {
+        return order;
+      }
+    }
+    return order_of(x.size(), y.size());
+  }
+  return order_of(a.identity(), b.identity());
+}
+
+int KeyOrder::compare(const Value& a, std::string_view b) {
+  return a.is_string() ? order_of(std::string_view(a.as_string()).compare(b), 0) : 1;
+}
+
 const Value* Dict::find(std::string_view key) const {
-  const auto found = text_index.find(std::string(key));
-  return found == text_index.end() ? nullptr : &entries[found->second].second;
+  const auto found = index.find(key);
+  return found == index.end() ? nullptr : &entries[found->second].second;
 }
 
 const Value* Dict::find(const Value& key) const {
-  if (key.is_string()) {
-    return find(std::string_view(key.as_string()));
-  }
-  for (const auto& entry : entries) {
-    if (!entry.first.is_string() && equal(entry.first, key)) {
-      return &entry.second;
-    }
-  }
-  return nullptr;
+  const auto found = index.find(key);
+  return found == index.end() ? nullptr : &entries[found->second].second;
 }
 
 void Dict::set(const Value& key, Value value) {
   depth = std::max({depth, key.depth() + 1, value.depth() + 1});
   weight += key.weight() + value.weight();
-  if (const Value* old = find(key)) {
-    const auto place = std::find_if(entries.begin(), entries.end(),
-                                    [old](const auto& entry) { return &entry.second == old; });
-    place->second = std::move(value);
-    return;
+  const auto [place, is_new] = index.emplace(key, entries.size());
+  if (is_new) {
+    entries.emplace_back(key, std::move(value));
+  } else {
+    entries[place->second].second = std::move(value);
   }
-  if (key.is_string()) {
-    text_index.emplace(key.as_string(), entries.size());
-  }
-  entries.emplace_back(key, std::move(value));
 }
 
 int compare_numbers(const Value& a, const Value& b) {

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,13 +18,7 @@ class Value;
 struct Statement;
 using Integer = __int128;
 
-// Attributes that a template may set. Owned by the render, so that values never form cycles.
-struct Namespace {
-  std::vector<std::pair<std::string, Value>> attributes;
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
-};
-
+struct Namespace;
 struct List;
 struct Dict;
 struct Loop;
@@ -82,6 +76,7 @@ class Value {
   bool truthy() const;
   int depth() const;              // how deep containers nest in it; a scalar has 0
   std::uint64_t weight() const;   // how much a walk over all of it, shared parts repeated, costs
+  const void* identity() const;   // of the object that it shares; null for a scalar
   const char* kind_name() const;  // for messages: "string", "dict", ...
 
  private:
@@ -103,10 +98,28 @@ struct List {
   std::uint64_t weight = 1;
 };
 
-// Entries in order of insertion. Text keys are found through an index, others by a scan.
+// Attributes that a template may set. Owned by the render, so that values never form cycles.
+struct Namespace {
+  std::map<std::string, Value, std::less<>> attributes;
+  const Value* find(std::string_view name) const;
+};
+
+// The order of a dict's index, total over all hashable values; equal keys are each other's
+// equivalents.
+struct KeyOrder {
+  using is_transparent = void;
+  bool operator()(const Value& a, const Value& b) const { return compare(a, b) < 0; }
+  bool operator()(const Value& a, std::string_view b) const { return compare(a, b) < 0; }
+  bool operator()(std::string_view a, const Value& b) const { return compare(b, a) > 0; }
+
+  static int compare(const Value& a, const Value& b);
+  static int compare(const Value& a, std::string_view b);
+};
+
+// Entries in order of insertion, found through an ordered index: no choice of keys can slow it.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string, std::size_t> text_index;
+  std::map<Value, std::size_t, KeyOrder> index;
   int depth = 1;
   std::uint64_t weight = 1;
 

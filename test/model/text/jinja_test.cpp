@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <ctime>
 #include <random>
 
@@ -21,12 +22,19 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-Result<std::string> render(const std::string& source, const Options& options = {}) {
+// Without a limit of time, which a busy machine would reach before the others.
+Options patient() {
+  Options options;
+  options.limits.time = std::chrono::hours(1);
+  return options;
+}
+
+Result<std::string> render(const std::string& source, const Options& options = patient()) {
   const Result<Template> parsed = Template::parse(source);
   return parsed.ok() ? parsed->render({}, options) : Result<std::string>(parsed.error());
 }
 
-std::string error_of(const std::string& source, const Options& options = {}) {
+std::string error_of(const std::string& source, const Options& options = patient()) {
   const Result<std::string> text = render(source, options);
   return text.ok() ? "no error, but: " + text->substr(0, 200) : text.error().message;
 }
@@ -56,7 +64,7 @@ TEST(JinjaLimits, Steps) {
       "{% set x = 1 + 2 * 3 %}{% set x = 1 + 2 * 3 %}{% endfor %}{% endfor %}{% endfor %}";
   EXPECT_EQ(error_of(nested),
             "chat template, line 2: in 'set': more steps than the limit of 100000000");
-  Options few;
+  Options few = patient();
   few.limits.work = 1000;
   EXPECT_THAT(error_of("{% for i in range(100000) %}{% endfor %}", few),
               HasSubstr("in 'range': more steps"));
@@ -141,7 +149,7 @@ TEST(JinjaLimits, SourceSize) {
 }
 
 TEST(JinjaLimits, WorkOnLongTextsIsBounded) {
-  Options few;
+  Options few = patient();
   few.limits.work = 3'000'000;
   few.limits.memory_bytes = 8u << 20;
   const std::clock_t start = std::clock();
@@ -159,6 +167,29 @@ TEST(JinjaLimits, WorkOnLongTextsIsBounded) {
   EXPECT_LT(seconds, 30.0);
 }
 
+TEST(JinjaLimits, Time) {
+  Options options;
+  options.limits.time = std::chrono::milliseconds(100);
+  options.limits.work = std::uint64_t{1} << 60;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(error_of("{% set r = range(100000) %}\n{% for i in r %}{% for j in r %}"
+                     "{% endfor %}{% endfor %}",
+                     options),
+            "chat template, line 2: in 'for': more milliseconds than the limit of 100");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(JinjaLimits, TokensOfASource) {
+  EXPECT_THAT(error_of("{{ [" + repeated("1,", 200000) + "] }}"),
+              HasSubstr("more names, signs and texts than the limit of 250000"));
+  const std::string parameters = repeated("a,", 30000);
+  EXPECT_THAT(error_of("{{ namespace(" + repeated("a=1,", 60000) + ") is defined }}"),
+              HasSubstr("no error"));
+  EXPECT_THAT(error_of("{% macro m(" + parameters + ") %}{% endmacro %}{{ m(" +
+                       repeated("b=1,", 30000) + ") }}"),
+              HasSubstr("the macro 'm' can't take the argument 'b'"));
+}
+
 TEST(JinjaErrors, NameTheLine) {
   EXPECT_EQ(error_of("a\n\n{{ 1 +\n }}"),
             "chat template, line 4: expected an expression, found the tag's end");
@@ -170,9 +201,62 @@ TEST(JinjaErrors, NameTheLine) {
             "chat template, line 4: division by zero in '//'");
 }
 
+// What a template says in a message can't steer the terminal that shows it.
+TEST(JinjaErrors, ShowNoControlCharacters) {
+  const std::string title = "\x1b]0;owned\x07\xc2\x9b";
+  const std::string escaped = R"(\x1b]0;owned\x07\u009b\n)";
+  const std::vector<std::string> sources = {
+      "{{ raise_exception('" + escaped + "') }}",
+      "{{ \x1b }}",
+      "{{ " + title + " }}",
+      "{% " + title + " %}",
+      "{% x" + title + " %}",
+      "{{ 12" + title + " }}",
+      "{{ x." + title + " }}",
+      "{{ x\xc2\x9b.a }}",
+      "{{ x\xc2\x9b() }}",
+      "{{ x\xc2\x9b + 1 }}",
+      "{{ -x\xc2\x9b }}",
+      "{{ {}['" + escaped + "'].a }}",
+      "{{ {}['" + escaped + "'] + 1 }}",
+      "{{ {}['" + escaped + "'] | tojson }}",
+      "{{ {}['" + escaped + "']() }}",
+      "{{ ''['__" + escaped + "'] }}",
+      "{{ [1] | map('" + escaped + "') }}",
+      "{{ [1] | select('" + escaped + "') }}",
+      "{{ 'x' | f\xc2\x9b }}",
+      "{{ 'x' is f\xc2\x9b }}",
+      "{{ 'x'.f\xc2\x9b() }}",
+      "{{ 'x' | trim(f\xc2\x9b=1) }}",
+      "{{ '{" + escaped + "}'.format(1) }}",
+      "{% for x in [1] %}{{ loop['" + escaped + "'] }}{% endfor %}",
+      "{% macro m\xc2\x9b() %}{% endmacro %}{{ m\xc2\x9b(1) }}",
+      "{% macro m() %}{% endmacro %}{{ m(a\xc2\x9b=1) }}",
+      "{% set x\xc2\x9b = 1 %}{% set x\xc2\x9b.y\xc2\x9b = 1 %}",
+      "{% set __x\xc2\x9b = 1 %}",
+      "{% for x\xc2\x9b of y %}",
+      "{{ raise_exception('" + std::string(5000, 'x') + "') }}",
+  };
+  for (const std::string& source : sources) {
+    const Result<std::string> text = render(source);
+    ASSERT_FALSE(text.ok()) << source << " gives " << *text;
+    const std::string& message = text.error().message;
+    EXPECT_THAT(message, HasSubstr("chat template, line 1: "));
+    EXPECT_LT(message.size(), 700u) << message;
+    EXPECT_EQ(message.find("\xc2\x9b"), std::string::npos) << source;
+    for (const char c : message) {
+      EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) << source << ": " << message;
+    }
+  }
+  EXPECT_EQ(error_of("{{ raise_exception('\\x1b[2J') }}"),
+            "chat template, line 1: the template refuses: \\x1B[2J");
+}
+
 TEST(JinjaErrors, WhatIsNotSupportedIsNamed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"\n{% include 'x' %}", "line 2: the tag 'include' is not supported"},
+      {"{% with a = 1 %}{% endwith %}", "the tag 'with' is not supported"},
+      {"{{ '{:>3}'.format(1) }}", "'format' with the field ':>3' is not supported"},
       {"{% call m() %}{% endcall %}", "the tag 'call' is not supported"},
       {"{% for x in y recursive %}{% endfor %}", "'recursive' loops are not supported"},
       {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "a macro inside of a loop"},
@@ -233,7 +317,7 @@ TEST(Jinja, RandomDamageIsHarmless) {
   ASSERT_TRUE(render(source).ok()) << error_of(source);
   std::mt19937 random(7);
   const std::string pieces = "{}%#-+'\"()[]|.,:=~ \nforifins1x\\\xc3";
-  Options few;
+  Options few = patient();
   few.limits.work = 1'000'000;
   int rendered = 0;
   for (int i = 0; i < 20000; ++i) {

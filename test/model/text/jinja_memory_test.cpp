@@ -1,0 +1,286 @@
+// Small templates that make large values: what they hold at once stays near the limit, and none
+// runs for long. All memory of this program is counted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <new>
+
+#include "model/text/jinja.h"
+
+namespace {
+
+std::atomic<std::size_t> live_bytes = 0;
+std::atomic<std::size_t> peak_bytes = 0;
+
+constexpr std::size_t header_bytes = 16;  // before each allocation, its size
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  auto* block = static_cast<std::size_t*>(std::malloc(size + header_bytes));
+  if (block == nullptr) {
+    std::abort();
+  }
+  *block = size;
+  const std::size_t now = live_bytes += size;
+  if (now > peak_bytes) {
+    peak_bytes = now;
+  }
+  return reinterpret_cast<char*>(block) + header_bytes;
+}
+
+void operator delete(void* data) noexcept {
+  if (data != nullptr) {
+    auto* block = reinterpret_cast<std::size_t*>(static_cast<char*>(data) - header_bytes);
+    live_bytes -= *block;
+    std::free(block);
+  }
+}
+
+void operator delete(void* data, std::size_t) noexcept {
+  operator delete(data);
+}
+
+namespace kvart::jinja {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t memory_bytes = 32u << 20;
+
+double seconds_since(std::clock_t start) {
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+struct Outcome {
+  std::string message;  // of its error; what it wrote if there is none
+  double peak;          // bytes held at once, as a share of the limit
+  double seconds;       // of the processor
+};
+
+Outcome run(const std::string& source, std::uint64_t work = Limits().work) {
+  const Result<Template> parsed = Template::parse(source);
+  if (!parsed.ok()) {
+    return {"no template: " + parsed.error().message, 0, 0};
+  }
+  Options options;
+  options.limits.memory_bytes = memory_bytes;
+  options.limits.work = work;
+  options.limits.time = std::chrono::hours(1);  // the others must do
+  const std::size_t before = live_bytes;
+  peak_bytes = before;
+  const std::clock_t start = std::clock();
+  const Result<std::string> text = parsed->render({}, options);
+  const double seconds = seconds_since(start);
+  return {text.ok() ? "no error: " + text->substr(0, 100) : text.error().message,
+          static_cast<double>(peak_bytes - before) / memory_bytes, seconds};
+}
+
+// A text that doubles holds twice its size and, while it moves, half of that again.
+constexpr double peak_max = 3;
+
+TEST(JinjaMemory, TinyTemplatesThatOnceTookMinutesOrGigabytes) {
+  std::string integers = "{% set x = {";
+  for (int i = 0; i < 60000; ++i) {
+    integers += std::to_string(i) + ":1,";
+  }
+  for (const std::string& source : std::vector<std::string>{
+           "{% set x = 'a' * 10000000 %}{% set d = {} %}"
+           "{% for i in range(100000) %}{% set y = d[x] %}{% endfor %}",
+           "{% set x = 'a' * 10000000 %}"
+           "{% for i in range(100000) %}{% set y = [][x] %}{% endfor %}",
+           "{% set x = 'a' * 10000000 %}"
+           "{% for i in range(100000) %}{% set y = {x: 1} %}{% endfor %}",
+           "{% set x = 'a' * 10000000 %}"
+           "{% for i in range(100000) %}{% set y = {}.get(x) %}{% endfor %}",
+           "{% set x = 'a' * 10000000 %}"
+           "{% for i in range(100000) %}{% set y = x in {} %}{% endfor %}",
+           "{{ ('a ' * 5000000).split() | length }}", "{{ ('a ' * 5000000).rsplit() | length }}",
+           "{% set x = 'a' * 20000000 %}{% for i in range(100) %}{{ x[0] }}{% endfor %}"}) {
+    const Outcome result = run(source);
+    EXPECT_THAT(result.message, HasSubstr("than the limit of")) << source;
+    EXPECT_LT(result.peak, peak_max) << source;
+    EXPECT_LT(result.seconds, 15) << source;
+  }
+  const Outcome result = run(integers + "} %}{{ x | length }}");
+  EXPECT_EQ(result.message, "no error: 60000");
+  EXPECT_LT(result.peak, peak_max);
+}
+
+// Each expression on a text x and a list l that take a third of the limit, with what it makes kept.
+TEST(JinjaMemory, OperationsOnLargeValues) {
+  const std::string uses[] = {"x[0]",
+                              "x[-1]",
+                              "x[1:]",
+                              "x[::-1]",
+                              "x[::2]",
+                              "x | first",
+                              "x | last",
+                              "x | list",
+                              "x | reverse",
+                              "x | upper",
+                              "x | title",
+                              "x | capitalize",
+                              "x | trim",
+                              "x | trim('a')",
+                              "x | indent",
+                              "x | replace('a', 'bb')",
+                              "x | replace('', '-')",
+                              "x | tojson",
+                              "[x] | string",
+                              "x | tojson(ensure_ascii=true)",
+                              "x | join('-')",
+                              "x | unique | list",
+                              "x | sort",
+                              "x | map('upper') | list",
+                              "x | select('lower') | list",
+                              "x | int",
+                              "x | float",
+                              "x ~ x",
+                              "x + x",
+                              "x * 2",
+                              "x is upper",
+                              "x.split()",
+                              "x.rsplit()",
+                              "x.split('a')",
+                              "x.rsplit('a')",
+                              "x.splitlines()",
+                              "x.strip('a')",
+                              "x.lstrip('b')",
+                              "x.title()",
+                              "x.find('b')",
+                              "x.rfind('b')",
+                              "x.count('a')",
+                              "x.replace('a', 'xy')",
+                              "x.join(l)",
+                              "x.format(x)",
+                              "'{}'.format(x)",
+                              "x.startswith(x)",
+                              "x.removesuffix('b')",
+                              "{x: x}",
+                              "[x, x].index(x)",
+                              "dict(a=x)",
+                              "namespace(a=x)",
+                              "m(x)",
+                              "raise_exception(x)",
+                              "strftime_now(x)",
+                              "l | tojson",
+                              "l | tojson(indent=9)",
+                              "l | string",
+                              "l | list",
+                              "l | reverse",
+                              "l | join",
+                              "l | join(x)",
+                              "l | sort",
+                              "l | unique",
+                              "l | map('string') | list",
+                              "l | map('list') | list",
+                              "l | map(attribute='upper') | list",
+                              "l | map(attribute=x) | list",
+                              "l | select | list",
+                              "l | rejectattr('a') | list",
+                              "l | sum",
+                              "l | min",
+                              "l | max",
+                              "l[::-1]",
+                              "l + l",
+                              "l * 2",
+                              "l ~ l",
+                              "l == l[1:]",
+                              "[l, l] | map('sort') | list",
+                              "x in l",
+                              "l | map('trim') | unique | map('list') | list",
+                              "t | map('upper') | list",
+                              "t | sort",
+                              "t | unique",
+                              "t | join",
+                              "t | tojson"};
+  const std::string setup =
+      "{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}"
+      "{% set x = 'a\\n \x01\xc3\xa9' * 1000000 %}{% set l = [1] * 100000 %}"
+      "{% set t = ['a' * 10000] * 90000 %}";
+  for (const std::string& use : uses) {
+    const std::string source = setup +
+                               "{% set n = namespace(kept=[]) %}{% for i in range(1000) %}" +
+                               "{% set n.kept = [n.kept, " + use + "] %}{% endfor %}";
+    const Outcome result = run(source, 30'000'000);
+    EXPECT_THAT(result.message,
+                ::testing::AnyOf(HasSubstr("limit of"), HasSubstr("can't be used with"),
+                                 HasSubstr("the template refuses"), HasSubstr("'format'")))
+        << use;
+    EXPECT_LT(result.peak, peak_max) << use;
+    EXPECT_LT(result.seconds, 15) << use;
+  }
+}
+
+// Many small values, each of a kind that has more to it than its place in a list.
+TEST(JinjaMemory, SmallValuesThatAreKept) {
+  for (const std::string use : {"{}",
+                                "[]",
+                                "()",
+                                "'ab'[0]",
+                                "'ab'.split('x')",
+                                "'ab' ~ i",
+                                "{'a': i}",
+                                "namespace(a=i)",
+                                "loop",
+                                "'ab'.upper",
+                                "dict(a=1)",
+                                "i | string",
+                                "{}.a",
+                                "[] | first",
+                                "'a'.items",
+                                "{1: 2}.items()",
+                                "{1: 2} | items",
+                                "loop.cycle",
+                                "m(1)",
+                                "range(1)",
+                                "['a', 'b'] | list"}) {
+    const std::string source =
+        "{% macro m(a) %}{{ a }}{% endmacro %}{% set n = namespace(a=[]) %}"
+        "{% for k in range(300) %}{% set n.a = n.a + [[" +
+        use + ", " + use +
+        "]] %}{% endfor %}{% set big = n.a * 20 %}"
+        "{% for i in range(100000) %}{% set y = big | map('list') | list %}"
+        "{% set n.a = [n.a, y] %}{% endfor %}";
+    const Outcome result = run(source);
+    EXPECT_THAT(result.message, HasSubstr("limit of")) << use;
+    EXPECT_LT(result.peak, peak_max) << use;
+  }
+}
+
+TEST(JinjaMemory, TextsThatAreCapturedInsideOfOneAnother) {
+  std::string source = "{% set x = 'a' * 5000000 %}";
+  for (int i = 0; i < 90; ++i) {
+    source += "{% set y %}{{ x }}";
+  }
+  for (int i = 0; i < 90; ++i) {
+    source += "{% endset %}";
+  }
+  const Outcome result = run(source);
+  EXPECT_THAT(result.message, HasSubstr("more bytes of values than the limit"));
+  EXPECT_LT(result.peak, peak_max);
+}
+
+TEST(JinjaMemory, HostileSources) {
+  for (const std::string piece : {"[", "{{}}", "1,", "{{a}}", "{%if 1%}", "a.b", "(((", "{#", "'a'",
+                                  "{%set x%}", "a|b|", "\"", "-"}) {
+    std::string source = "{{ [";
+    while (source.size() + piece.size() <= 1u << 20) {
+      source += piece;
+    }
+    const std::size_t before = live_bytes;
+    peak_bytes = before;
+    const std::clock_t start = std::clock();
+    (void)Template::parse(source).ok();
+    EXPECT_LT(peak_bytes - before, 160u << 20) << piece;
+    EXPECT_LT(seconds_since(start), 15) << piece;
+  }
+}
+
+}  // namespace
+}  // namespace kvart::jinja
