@@ -1,9 +1,10 @@
 # The commands of every day; `make help` lists them. Each installs what it needs on Debian 12 and
 # Ubuntu 24.04.
 .DEFAULT_GOAL := help
-.PHONY: help setup model model-qwen model-gemma build demo test asan tsan tidy format check-format clean
+.PHONY: help setup model model-qwen model-gemma build demo test asan tsan fuzz tidy format check-format clean
 
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 3600
 
 help:            ## This list
 	@sed -n 's/^\([a-z-]*\):[a-z -]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,7 +18,7 @@ model: setup     ## Fetch the default model (98 MB) into the cache, once
 model-qwen: setup ## Fetch a second, larger model (491 MB); nothing needs it
 	@python3 scripts/fetch_model.py qwen
 
-model-gemma: setup ## Fetch a model with sliding windows (253 MB, Gemma Terms of Use); nothing needs it
+model-gemma: setup ## Fetch a model with windows (253 MB, Gemma Terms of Use); nothing needs it
 	@python3 scripts/fetch_model.py gemma
 
 build: setup     ## Build the release preset into build/release
@@ -39,6 +40,9 @@ tsan:            ## Unit tests with the thread sanitizer
 	@bash scripts/setup.sh test
 	cmake --preset tsan && cmake --build --preset tsan --parallel $(JOBS)
 	ctest --preset tsan --parallel $(JOBS)
+
+fuzz:            ## Every fuzz target for FUZZ_SECONDS (3600) under sanitizers
+	@bash scripts/fuzz.sh $(FUZZ_SECONDS)
 
 tidy:            ## The rules of STYLE.md, without building
 	@python3 test/tidy/tidy_test.py && python3 test/tidy/tidy.py
