@@ -14,7 +14,7 @@ find build/asan/fuzz -maxdepth 1 -name '*_fuzz' -type f -printf '%f\n' |
   xargs -P "$jobs" -I{} bash -c '
     name=$(basename {} _fuzz)
     mkdir -p "build/fuzz/$name"
-    build/asan/fuzz/{} -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
+    build/asan/fuzz/{} -max_total_time="$seconds" -max_len=65536 -timeout=20 -rss_limit_mb=2048 \
       -artifact_prefix="build/fuzz/$name-" "build/fuzz/$name" "build/asan/fuzz/corpus/$name" \
       > "build/fuzz/$name.log" 2>&1 && result=fine || result="A FAULT: build/fuzz/$name.log"
     tail -n 1 "build/fuzz/$name.log"
