@@ -514,6 +514,76 @@ TEMPLATES = {
 {%- endif -%}
 """,
     "namespace_text": r"""{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% set ns = namespace(is_first=false, is_tool=false, is_output_first=true, system='', is_first_sp=true) %}{%- for message in messages %}{%- if message['role'] == 'system' %}{%- if ns.is_first_sp %}{% set ns.system = ns.system + message['content'] %}{% set ns.is_first_sp = false %}{%- else %}{% set ns.system = ns.system + '\n\n' + message['content'] %}{%- endif %}{%- endif %}{%- endfor %}{{ bos_token }}{{ ns.system }}{%- for message in messages %}{%- if message['role'] == 'user' %}{%- set ns.is_tool = false -%}{{'<U>' ~ message['content']}}{%- endif %}{%- if message['role'] == 'assistant' and message['tool_calls'] is defined and message['tool_calls'] %}{%- set ns.is_tool = false -%}{%- for tool in message['tool_calls'] %}{%- if not ns.is_first %}{%- if message['content'] is none %}{{'<A><calls><call>' + tool['type'] + '<sep>' + tool['function']['name'] + '\n' + '```json' + '\n' + tool['function']['arguments'] | tojson + '\n' + '```' + '</call>'}}{%- else %}{{'<A>' + message['content']}}{%- endif %}{%- set ns.is_first = true -%}{%- else %}{{'\n' + tool['function']['name']}}{%- endif %}{%- endfor %}{{'</calls><eos>'}}{%- elif message['role'] == 'assistant' and message['content'] is not none %}{%- if ns.is_tool %}{{'</outs>' + message['content'] + '<eos>'}}{%- set ns.is_tool = false -%}{%- else %}{% set content = message['content'] %}{% if content is string and '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}{{'<A>' ~ content ~ '<eos>'}}{%- endif %}{%- endif %}{%- if message['role'] == 'tool' %}{%- set ns.is_tool = true -%}{%- if ns.is_output_first %}{{'<outs><out>' + message['content'] + '</out>'}}{%- set ns.is_output_first = false %}{%- else %}{{'<out>' + message['content'] + '</out>'}}{%- endif %}{%- endif %}{%- endfor -%}{% if ns.is_tool %}{{'</outs>'}}{% endif %}{% if add_generation_prompt and not ns.is_tool %}{{'<A>'}}{% endif %}""",
+    "blocks": r"""{%- macro part(item) -%}
+    {%- if item is string -%}{{ item }}
+    {%- elif item is mapping and item.type == 'text' -%}{{ item.text }}
+    {%- elif item is mapping -%}{{ '<' ~ item.get('type', 'none') ~ '>' }}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro content(message) -%}
+    {%- if message.content is none -%}
+    {%- elif message.content is string -%}{{ message.content }}
+    {%- else -%}{% for item in message.content %}{{ part(item) }}{% endfor %}
+    {%- endif -%}
+{%- endmacro -%}
+{%- set state = namespace(turns=[], last_user=-1, tools_seen=0) -%}
+{%- for message in messages -%}
+    {%- if message.role == 'user' -%}{%- set state.last_user = loop.index0 -%}{%- endif -%}
+    {%- set state.turns = state.turns + [message.role] -%}
+{%- endfor -%}
+{%- set preamble -%}
+    {%- if messages and messages[0].role in ['system', 'developer'] -%}
+        {{ content(messages[0]) | trim }}
+    {%- else -%}
+        You are a model.
+    {%- endif -%}
+{%- endset -%}
+{{ bos_token }}<sys>{{ preamble }}{{ '\n\n' if tools else '' }}
+{%- if tools %}
+{% filter indent(width=2, first=true) %}
+{{ tools | map(attribute='function') | map(attribute='name') | unique | join(', ') }}
+{% endfilter %}
+{%- for tool in tools | sort(attribute='function.name') -%}
+    {%- set properties = tool.function.parameters.properties | default({}, true) -%}
+    <tool>{{ tool.function.name }}({% for name, spec in properties | dictsort -%}
+        {{ name }}: {{ spec.type | default('any') | upper }}{{ '' if loop.last else ', ' }}
+    {%- endfor %})</tool>
+{%- endfor -%}
+{%- endif -%}</sys>
+{% for message in messages[(1 if messages and messages[0].role == 'system' else 0):] %}
+    {%- set offset = loop.index0 -%}
+    {%- if message.role == 'tool' -%}
+        {%- set state.tools_seen = state.tools_seen + 1 -%}
+        {%- if loop.previtem is undefined or loop.previtem.role != 'tool' -%}<results>{%- endif -%}
+        {{ {'name': message.name, 'content': content(message)} | tojson(separators=(',', ':')) }}
+        {%- if loop.nextitem is undefined or loop.nextitem.role != 'tool' -%}</results>{%- else -%},{%- endif -%}
+        {%- continue -%}
+    {%- endif -%}
+    <{{ message.role }} n={{ '{}/{}'.format(loop.index, loop.length) }}{{ ' last' if offset >= state.last_user }}>
+    {%- if message.role == 'assistant' -%}
+        {% generation %}
+        {%- set thought = message.reasoning_content if message.reasoning_content is defined and message.reasoning_content is not none else '' -%}
+        {%- if thought | length -%}<t>{{ thought | trim('\n') }}</t>{%- endif -%}
+        {{ content(message) -}}
+        {%- for call in message.tool_calls or [] -%}
+            <call>{{ call.function.name }}
+            {%- for key in call.function.arguments -%}
+                {{ ' ' ~ key ~ '=' ~ call.function.arguments[key] | tojson -}}
+            {%- endfor -%}</call>
+        {%- endfor -%}
+        {% endgeneration %}
+    {%- else -%}
+        {{ content(message) | replace('<|', '<\\|') -}}
+    {%- endif -%}
+    </{{ message.role }}>
+{% else %}
+nothing said
+{% endfor %}
+{{- state.turns | join('>') }} {{ state.tools_seen }} {{ state.turns | select('equalto', 'tool') | list | length }}
+{%- if add_generation_prompt %}
+<assistant>
+{%- endif %}
+""",
     "macros": r"""{% macro render_extra(json_dict, handled=['type', 'properties']) %}
     {%- if json_dict is mapping %}
         {%- for key in json_dict if key not in handled %}
@@ -676,6 +746,40 @@ RULES = {
     "truthiness": "{% for v in [0, 0.0, '', [], {}, (), none, false, 'a', ' ', [0], -1] %}{{ 1 if v else 0 }}{% endfor %}",
     "ternary_no_else": "[{{ 1 if false }}][{{ (1 if false) is defined }}]",
     "big_integers": "{{ 18446744073709551615 + 1 }}|{{ 2 ** 100 }}|{{ -9223372036854775808 - 1 }}|{{ 9007199254740993 == 9007199254740992.0 }}",
+    "filter_block": "{% filter upper %}a{{ 1 }}{% endfilter %}|{% filter replace('a', 'b') | trim %} aa {% endfilter %}|{% filter indent(2, true) %}x\ny{% endfilter %}",
+    "filter_block_scope": "{% filter trim %}{% set x = 1 %} {{ x }} {% endfilter %}{{ x is defined }}",
+    "filter_block_in_loop": "{% for m in messages %}{% filter upper %}{{ loop.index }}{{ m.role }}{% endfilter %},{% endfor %}",
+    "filter_block_wrong": "{% filter abs %}x{% endfilter %}",
+    "filter_block_unclosed": "{% filter upper %}x",
+    "set_block_filter": "{% set x | trim | upper %}\n a {{ 1 + 1 }}\n{% endset %}[{{ x }}]{% set ns = namespace(t='') %}{% set ns.t | trim %} y {% endset %}[{{ ns.t }}]",
+    "methods_rsplit": "{{ 'a,b,,c'.rsplit(',') }}{{ 'a,b,c'.rsplit(',', 1) }}{{ ' a b  c '.rsplit() }}{{ ' a b  c '.rsplit(none, 1) }}{{ 'aaa'.rsplit('aa') }}{{ 'xaaay'.rsplit('aa') }}{{ ''.rsplit() }}{{ ''.rsplit(',') }}{{ 'é-ñ-'.rsplit('-', 1) }}{{ 'a'.rsplit('ab') }}",
+    "methods_rsplit_wrong": "{{ 'a'.rsplit('') }}",
+    "methods_format": "{{ 'a{}b{}'.format(1, 'x') }}{{ '{0}{1}{0}'.format('a', none) }}{{ '{{}}{}'.format([1, 'a']) }}{{ 'plain'.format() }}{{ '{}'.format(true) }}{{ 'é{}'.format(1.0) }}",
+    "methods_format_few": "{{ '{}{}'.format(1) }}",
+    "methods_format_mixed": "{{ '{}{0}'.format(1) }}",
+    "methods_format_brace": "{{ 'a{'.format(1) }}",
+    "filters_sum": "{{ [1, 2, 3] | sum }}{{ [1, 2.5] | sum(start=1) }}{{ [] | sum }}{{ messages | map(attribute='role') | map('length') | sum }}{{ [{'n': 1}, {'n': 4}] | sum(attribute='n') }}{{ [true, true] | sum }}",
+    "filters_sum_wrong": "{{ ['a'] | sum }}",
+    "filters_extremes": "{{ [3, 1, 2] | min }}{{ [3, 1, 2] | max }}{{ ['b', 'A', 'a'] | min }}{{ ['b', 'A', 'B'] | max }}{{ ['b', 'A'] | min(case_sensitive=true) }}{{ 'hello' | max }}{{ [1.0, 1] | max }}{{ {'x': 1, 'y': 2} | max }}[{{ [] | min }}]{{ messages | max(attribute='role') | tojson }}",
+    "filters_extremes_wrong": "{{ [1, 'a'] | min }}",
+    "filters_of_none": "{{ none | selectattr('x') | list }}{{ none | map('upper') | list }}{{ 0 | select | list }}{{ '' | reject | list }}{{ nothing | rejectattr('x', 'equalto', 1) | list }}{{ none | map(attribute='x') | list | length }}",
+    "filters_of_number": "{{ 3 | map('string') | list }}",
+    "dict_many_keys": "{% set d = {'b': 1, 2: 'x', none: 3, (1, 'a'): 4, 2.5: 5, 'a': 6, (1, 2): 7, 2.0: 'y', -1: 8, true: 9, 'b': 10} %}{{ d }}{{ d[2] }}{{ d[(1, 'a')] }}{{ d[none] }}{{ d[1] }}{{ d[2.5] }}{{ d.b }}{{ d[(1,)] is defined }}{{ d['2'] is defined }}{{ (1, 2) in d }}{{ d.get((1, 2.0)) }}",
+    "dict_list_lookup": "[{{ {'a': 1}[[1]] }}]",
+    "kwargs_mixed": "{% macro m(a, b='x', c=none) %}[{{ a }}|{{ b }}|{{ c }}]{% endmacro %}{{ m(1, c=[2]) }}{{ m(a=1, b=2, c=3) }}{{ m(1, 2) }}",
+    "macro_default_text": "{% macro m(t, sep=', ', last=' and ') -%}{% for x in t %}{{ x }}{% if not loop.last %}{{ sep if loop.revindex > 2 else last }}{% endif %}{% endfor %}{%- endmacro %}{{ m('abc') }}{{ m([1, 2, 3, 4], sep=';') }}",
+    "loop_attributes": "{% for x in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.previtem is undefined }};{% endfor %}",
+    "loop_unpack_tuples": "{% for a, b in [(1, 2), [3, 4], 'xy'] %}{{ a }}{{ b }}{% endfor %}{% for k, v in {'a': 1, 'b': {'c': 2}} | dictsort %}{{ k }}={{ v }};{% endfor %}",
+    "loop_break_in_else": "{% for i in [1, 2, 3] if i > 1 %}{{ i }}{% if i == 2 %}{% continue %}{% endif %}!{% else %}none{% endfor %}",
+    "conditional_chain": "{{ 'a' if 0 else 'b' if '' else 'c' if [] else 'd' }}{{ ('x' if nothing) ~ '.' }}{{ 'y' if messages else 'n' }}",
+    "json_nested": "{{ {'a': [1, {'b': none}], 'é': 'ü', 'f': 1e20, 'g': -0.0} | tojson(indent=4, ensure_ascii=False) }}{{ tools[0].function.parameters.properties | tojson(indent=none) }}",
+    "text_steps": "{% set t = '<think>a</think>b</think>c' %}{{ t.split('</think>')[-1] }}{{ t.split('</think>')[0].split('<think>')[-1] }}{{ (t.split('</think>') | first).lstrip('<think>') }}{{ t[7:] }}{{ t[:-1] }}{{ t[-3:] }}{{ t[::-2] }}{{ 'añb'[::-1] }}{{ 'añb😀'[1:3] }}{{ 'añb😀'[-1] }}{{ 'añb😀' | last }}{{ 'añb😀' | reverse }}",
+    "strip_sets": "{{ 'ñañ x'.rstrip('xñ ') }}|{{ '😀a😀'.strip('😀') }}|{{ 'aaa'.strip('a') }}|{{ 'ab'.lstrip('') }}|{{ '\u2003a\u3000'.rstrip() }}|",
+    "inline_if_in_call": "{{ range(1, 3 if tools else 2) | list }}{{ messages[0 if tools else 1].role }}{{ [1, 2, 3][1:][0] }}{{ {'a': {'b': [1, 2]}}.a.b[-1] }}",
+    "not_in_chain": "{{ 'x' not in 'abc' and 1 not in [2] and 'k' not in {} }}{{ not 'a' in 'abc' }}{{ 1 < 2 and 2 < 3 or false }}{{ 'tool' in (messages | map(attribute='role') | list) }}",
+    "is_in_filters": "{{ messages | selectattr('content', 'string') | list | length }}{{ messages | selectattr('content', 'none') | list | length }}{{ messages | rejectattr('role', 'in', ['tool', 'user']) | map(attribute='role') | list }}{{ messages | selectattr('tool_calls', 'sequence') | list | length }}",
+    "raise_in_macro": "{% macro m() %}{{ raise_exception('x') }}{% endmacro %}{{ m() }}",
+    "generation_tags": "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<e>{% endgeneration %}{% else %}{{ m.content }}{%- endif %}{% endfor %}",
     "range": "{{ range(3) | list }}{{ range(1, 4) | list }}{{ range(5, 0, -2) | list }}{{ range(0) | list }}",
     "range_large": "{{ range(100001) | list | length }}",
     "range_zero_step": "{{ range(1, 2, 0) | list }}",
