@@ -358,6 +358,7 @@ class Interpreter {
 
   Value dict(const Expression& e, Scope& scope) {
     Dict dict;
+    runtime_.charge_bytes(Runtime::bytes_per_object);
     for (std::size_t i = 0; i + 1 < e.operands.size(); i += 2) {
       const Value key = evaluate(*e.operands[i], scope);
       if (!is_hashable(key)) {

@@ -80,8 +80,8 @@ Outcome run(const std::string& source, std::uint64_t work = Limits().work) {
           static_cast<double>(peak_bytes - before) / memory_bytes, seconds};
 }
 
-// A text that doubles holds twice its size and, while it moves, half of that again.
-constexpr double peak_max = 3;
+// A text or a list may have room for twice what is in it.
+constexpr double peak_max = 2;
 
 TEST(JinjaMemory, TinyTemplatesThatOnceTookMinutesOrGigabytes) {
   std::string integers = "{% set x = {";
@@ -104,116 +104,53 @@ TEST(JinjaMemory, TinyTemplatesThatOnceTookMinutesOrGigabytes) {
     const Outcome result = run(source);
     EXPECT_THAT(result.message, HasSubstr("than the limit of")) << source;
     EXPECT_LT(result.peak, peak_max) << source;
-    EXPECT_LT(result.seconds, 15) << source;
+    EXPECT_LT(result.seconds, 60) << source;
   }
   const Outcome result = run(integers + "} %}{{ x | length }}");
   EXPECT_EQ(result.message, "no error: 60000");
   EXPECT_LT(result.peak, peak_max);
 }
 
-// Each expression on a text x and a list l that take a third of the limit, with what it makes kept.
+// Expressions on a text x and lists l and t, each with a semicolon behind.
+constexpr std::string_view operations =
+    R"(x[0]; x[-1]; x[1:]; x[::-1]; x[::2]; x | first; x | last; x | list; x | reverse; x | upper;
+x | title; x | capitalize; x | trim; x | trim('a'); x | indent; x | replace('a', 'bb');
+x | replace('', '-'); x | tojson; [x] | string; x | tojson(ensure_ascii=true); x | join('-');
+x | unique | list; x | sort; x | map('upper') | list; x | select('lower') | list; x | int;
+x | float; x ~ x; x + x; x * 2; x is upper; x.split(); x.rsplit(); x.split('a'); x.rsplit('a');
+x.splitlines(); x.strip('a'); x.lstrip('b'); x.title(); x.find('b'); x.rfind('b');
+x.count('a'); x.replace('a', 'xy'); x.join(t); x.format(x); '{}'.format(x); x.startswith(x);
+x.removesuffix('b'); {x: x}; [x, x].index(x); dict(a=x); namespace(a=x); m(x);
+raise_exception(x); strftime_now(x); l | tojson; l | tojson(indent=9); l | string; l | list;
+l | reverse; l | join; l | join(x); l | sort; l | unique; l | map('string') | list;
+[x] | map('list') | list; l | map(attribute='upper') | list; l | map(attribute=x) | list;
+l | select | list; l | rejectattr('a') | list; l | sum; l | min; l | max; l[::-1]; l + l;
+l * 2; l ~ l; l == l[1:]; [l, l] | map('sort') | list; x in l;
+t | map('trim') | unique | map('list') | list; t | map('upper') | list; t | sort; t | unique;
+t | join; t | tojson;)";
+
+// Each on values that take half of the limit, with what it makes kept.
 TEST(JinjaMemory, OperationsOnLargeValues) {
-  const std::string uses[] = {"x[0]",
-                              "x[-1]",
-                              "x[1:]",
-                              "x[::-1]",
-                              "x[::2]",
-                              "x | first",
-                              "x | last",
-                              "x | list",
-                              "x | reverse",
-                              "x | upper",
-                              "x | title",
-                              "x | capitalize",
-                              "x | trim",
-                              "x | trim('a')",
-                              "x | indent",
-                              "x | replace('a', 'bb')",
-                              "x | replace('', '-')",
-                              "x | tojson",
-                              "[x] | string",
-                              "x | tojson(ensure_ascii=true)",
-                              "x | join('-')",
-                              "x | unique | list",
-                              "x | sort",
-                              "x | map('upper') | list",
-                              "x | select('lower') | list",
-                              "x | int",
-                              "x | float",
-                              "x ~ x",
-                              "x + x",
-                              "x * 2",
-                              "x is upper",
-                              "x.split()",
-                              "x.rsplit()",
-                              "x.split('a')",
-                              "x.rsplit('a')",
-                              "x.splitlines()",
-                              "x.strip('a')",
-                              "x.lstrip('b')",
-                              "x.title()",
-                              "x.find('b')",
-                              "x.rfind('b')",
-                              "x.count('a')",
-                              "x.replace('a', 'xy')",
-                              "x.join(l)",
-                              "x.format(x)",
-                              "'{}'.format(x)",
-                              "x.startswith(x)",
-                              "x.removesuffix('b')",
-                              "{x: x}",
-                              "[x, x].index(x)",
-                              "dict(a=x)",
-                              "namespace(a=x)",
-                              "m(x)",
-                              "raise_exception(x)",
-                              "strftime_now(x)",
-                              "l | tojson",
-                              "l | tojson(indent=9)",
-                              "l | string",
-                              "l | list",
-                              "l | reverse",
-                              "l | join",
-                              "l | join(x)",
-                              "l | sort",
-                              "l | unique",
-                              "l | map('string') | list",
-                              "l | map('list') | list",
-                              "l | map(attribute='upper') | list",
-                              "l | map(attribute=x) | list",
-                              "l | select | list",
-                              "l | rejectattr('a') | list",
-                              "l | sum",
-                              "l | min",
-                              "l | max",
-                              "l[::-1]",
-                              "l + l",
-                              "l * 2",
-                              "l ~ l",
-                              "l == l[1:]",
-                              "[l, l] | map('sort') | list",
-                              "x in l",
-                              "l | map('trim') | unique | map('list') | list",
-                              "t | map('upper') | list",
-                              "t | sort",
-                              "t | unique",
-                              "t | join",
-                              "t | tojson"};
   const std::string setup =
       "{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}"
       "{% set x = 'a\\n \x01\xc3\xa9' * 1000000 %}{% set l = [1] * 100000 %}"
-      "{% set t = ['a' * 10000] * 90000 %}";
-  for (const std::string& use : uses) {
+      "{% set t = ['a' * 1000] * 90000 %}";
+  constexpr std::uint64_t work = 30'000'000;
+  ASSERT_EQ(run(setup, work).message, "no error: ");
+  std::string_view rest = operations;
+  for (std::size_t end = rest.find(';'); end != rest.npos; end = rest.find(';')) {
+    const std::string use(rest.substr(0, end));
+    rest.remove_prefix(end + 1);
     const std::string source = setup +
                                "{% set n = namespace(kept=[]) %}{% for i in range(1000) %}" +
                                "{% set n.kept = [n.kept, " + use + "] %}{% endfor %}";
-    const Outcome result = run(source, 30'000'000);
+    const Outcome result = run(source, work);
     EXPECT_THAT(result.message,
                 ::testing::AnyOf(HasSubstr("limit of"), HasSubstr("can't be used with"),
                                  HasSubstr("the template refuses"), HasSubstr("'format'")))
         << use;
     EXPECT_LT(result.peak, peak_max) << use;
-    EXPECT_LT(result.seconds, 15) << use;
+    EXPECT_LT(result.seconds, 60) << use;
   }
 }
 
@@ -240,13 +177,14 @@ TEST(JinjaMemory, SmallValuesThatAreKept) {
                                 "m(1)",
                                 "range(1)",
                                 "['a', 'b'] | list"}) {
+    std::string many;
+    for (int i = 0; i < 200; ++i) {
+      many += use + ", ";
+    }
     const std::string source =
         "{% macro m(a) %}{{ a }}{% endmacro %}{% set n = namespace(a=[]) %}"
-        "{% for k in range(300) %}{% set n.a = n.a + [[" +
-        use + ", " + use +
-        "]] %}{% endfor %}{% set big = n.a * 20 %}"
-        "{% for i in range(100000) %}{% set y = big | map('list') | list %}"
-        "{% set n.a = [n.a, y] %}{% endfor %}";
+        "{% for i in range(100000) %}{% set n.a = n.a + [[" +
+        many + "]] %}{% endfor %}";
     const Outcome result = run(source);
     EXPECT_THAT(result.message, HasSubstr("limit of")) << use;
     EXPECT_LT(result.peak, peak_max) << use;
@@ -278,7 +216,7 @@ TEST(JinjaMemory, HostileSources) {
     const std::clock_t start = std::clock();
     (void)Template::parse(source).ok();
     EXPECT_LT(peak_bytes - before, 160u << 20) << piece;
-    EXPECT_LT(seconds_since(start), 15) << piece;
+    EXPECT_LT(seconds_since(start), 60) << piece;
   }
 }
 
