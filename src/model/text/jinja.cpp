@@ -213,8 +213,8 @@ class Interpreter {
     }
     const Value object = look_up(target.name, scope);
     if (!object.is_namespace()) {
-      runtime_.fail(quoted(target.name) + " is no namespace, so " +
-                    quoted(target.name + "." + target.attribute) + " can't be set");
+      runtime_.fail(in_quotes(target.name) + " is no namespace, so " +
+                    in_quotes(target.name + "." + target.attribute) + " can't be set");
       return;
     }
     set_attribute(object.as_namespace(), target.attribute, value);
@@ -266,7 +266,7 @@ class Interpreter {
     constexpr std::array<std::string_view, 3> helpers = {"cycler", "joiner", "lipsum"};
     if ((macros_ > 0 && std::find(in_macros.begin(), in_macros.end(), name) != in_macros.end()) ||
         std::find(helpers.begin(), helpers.end(), name) != helpers.end()) {
-      return runtime_.unsupported(quoted(name) + " is not supported");
+      return runtime_.unsupported(in_quotes(name) + " is not supported");
     }
     return Value::undefined(name);
   }
@@ -421,7 +421,7 @@ class Interpreter {
     const Builtin* builtin = filter ? find_filter(e.text) : find_test(e.text);
     if (builtin == nullptr) {
       return runtime_.unsupported(std::string("the ") + (filter ? "filter " : "test ") +
-                                  quoted(e.text) + " is not supported");
+                                  in_quotes(e.text) + " is not supported");
     }
     const Value self = evaluate(*e.operands[0], scope);
     const Arguments with = arguments(e, scope);
@@ -465,10 +465,10 @@ class Interpreter {
   Value not_callable(const Expression& expression, const Value& callee, Scope& scope) {
     if (expression.kind == Expression::Kind::attribute && callee.is_undefined()) {
       const Value object = evaluate(*expression.operands[0], scope);
-      return runtime_.unsupported("the method " + quoted(expression.text) + " of a " +
+      return runtime_.unsupported("the method " + in_quotes(expression.text) + " of a " +
                                   object.kind_name() + " is not supported");
     }
-    const std::string what = expression.text.empty() ? "a value" : quoted(expression.text);
+    const std::string what = expression.text.empty() ? "a value" : in_quotes(expression.text);
     return runtime_.fail(what + " is " + callee.kind_name() + ", and can't be called");
   }
 
@@ -476,7 +476,7 @@ class Interpreter {
     Scope scope{{}, root_};
     const std::size_t count = macro.parameters.size();
     if (with.positional.size() > count) {
-      return runtime_.fail("the macro " + quoted(macro.text) + " takes at most " +
+      return runtime_.fail("the macro " + in_quotes(macro.text) + " takes at most " +
                            std::to_string(count) + " arguments");
     }
     for (std::size_t i = 0; i < with.positional.size(); ++i) {
@@ -490,8 +490,8 @@ class Interpreter {
       }
       const auto found = std::find(macro.parameters.begin(), macro.parameters.end(), name);
       if (found == macro.parameters.end() || !scope.names.emplace(*found, value).second) {
-        return runtime_.fail("the macro " + quoted(macro.text) + " can't take the argument " +
-                             quoted(name));
+        return runtime_.fail("the macro " + in_quotes(macro.text) + " can't take the argument " +
+                             in_quotes(name));
       }
     }
     if (++macros_ > runtime_.limits().macro_depth) {
@@ -525,7 +525,8 @@ class Interpreter {
       return time_text(runtime_, with);
     }
     if (!with.positional.empty()) {
-      return runtime_.unsupported(quoted(name) + " with arguments without a name is not supported");
+      return runtime_.unsupported(in_quotes(name) +
+                                  " with arguments without a name is not supported");
     }
     if (name == "namespace") {
       runtime_.charge_bytes(Runtime::bytes_per_object);

@@ -58,7 +58,7 @@ namespace {
 // Puts each argument in its parameter's place; false after an error.
 bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
           std::vector<const Value*>& values) {
-  const auto name = [&builtin] { return quoted(builtin.name); };
+  const auto name = [&builtin] { return in_quotes(builtin.name); };
   std::string_view parameters = builtin.parameters;
   const bool variadic = parameters.starts_with("*");
   if (variadic) {
@@ -81,7 +81,7 @@ bool bind(Runtime& runtime, const Builtin& builtin, const Arguments& arguments,
   for (const auto& [key, value] : arguments.named) {
     const std::size_t place = place_of(parameters, key, count);
     if (place == std::string_view::npos) {
-      runtime.unsupported(name() + " has no argument " + quoted(key));
+      runtime.unsupported(name() + " has no argument " + in_quotes(key));
       return false;
     }
     values[place] = &value;

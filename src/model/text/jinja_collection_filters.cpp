@@ -155,7 +155,7 @@ Value filter_map(Runtime& runtime, const Value& self, const Bound& arguments) {
     }
     filter = find_filter(arguments[filter_place].as_string());
     if (filter == nullptr) {
-      return runtime.unsupported("the filter " + quoted(arguments[filter_place].as_string()) +
+      return runtime.unsupported("the filter " + in_quotes(arguments[filter_place].as_string()) +
                                  " is not supported");
     }
   }
@@ -180,7 +180,7 @@ Value choose(Runtime& runtime, const Value& self, const Bound& arguments, bool b
     const std::string_view name = text_argument(runtime, arguments, test_place, "");
     test = find_test(name);
     if (test == nullptr) {
-      return runtime.unsupported("the test " + quoted(name) + " is not supported");
+      return runtime.unsupported("the test " + in_quotes(name) + " is not supported");
     }
   }
   const Arguments rest = rest_of(arguments, test_place + 1);

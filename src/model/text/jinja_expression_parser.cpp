@@ -56,7 +56,7 @@ std::string ExpressionParser::describe_current() const {
   switch (current().kind) {
     case Token::Kind::name:
     case Token::Kind::sign:
-      return quoted(current().text);
+      return in_quotes(current().text);
     case Token::Kind::string:
       return "a string";
     case Token::Kind::number:
@@ -87,7 +87,7 @@ std::string ExpressionParser::name(const std::string& what) {
   std::string text = current().text;
   expect(Token::Kind::name, what);
   if (text.starts_with("__")) {
-    fail(quoted(text) + ": names that begin with '__' are internals, and refused");
+    fail(in_quotes(text) + ": names that begin with '__' are internals, and refused");
   }
   return text;
 }

@@ -269,7 +269,7 @@ class Lexer {
     }
     const char c = peek();
     if (std::string_view("+-/*%~[](){}<>=.:|,;").find(c) == std::string_view::npos) {
-      fail("unexpected character " + quoted(std::string_view(&c, 1)));
+      fail("unexpected character " + in_quotes(std::string_view(&c, 1)));
       return;
     }
     if (c == '(' || c == '[' || c == '{') {
@@ -332,7 +332,7 @@ class Lexer {
     if (!value || is_name_start(peek(size)) ||
         (base == 10 && !floating && size > 1 && peek() == '0' &&
          digits.find_first_not_of('0') != std::string::npos)) {
-      fail("a number that can't be read: " + quoted(rest().substr(0, size + 1)));
+      fail("a number that can't be read: " + in_quotes(rest().substr(0, size + 1)));
       return;
     }
     push(Kind::number, "", *value);

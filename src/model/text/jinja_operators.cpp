@@ -13,11 +13,11 @@ Value type_error(Runtime& runtime, std::string_view sign, const Value& a, const 
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) {
       const std::string* name = value->undefined_name();
-      return runtime.fail(quoted(name != nullptr ? *name : "value") +
+      return runtime.fail(in_quotes(name != nullptr ? *name : "value") +
                           " is undefined, and can't be used with '" + std::string(sign) + "'");
     }
   }
-  return runtime.fail(quoted(sign) + " can't be used with kinds " + a.kind_name() + " and " +
+  return runtime.fail(in_quotes(sign) + " can't be used with kinds " + a.kind_name() + " and " +
                       b.kind_name());
 }
 

@@ -84,7 +84,7 @@ class Parser : ExpressionParser {
       block.push_back(macro());
     } else if (is_word("break") || is_word("continue")) {
       if (loops_ == 0) {
-        fail(quoted(current().text) + " outside of a loop");
+        fail(in_quotes(current().text) + " outside of a loop");
       }
       block.push_back(statement(is_word("break") ? Statement::Kind::leave_loop
                                                  : Statement::Kind::next_iteration));
@@ -105,9 +105,9 @@ class Parser : ExpressionParser {
         "with", "do",    "autoescape", "trans",   "debug",  "pluralize"};
     const std::string& word = current().text;
     if (std::find(unsupported.begin(), unsupported.end(), word) != unsupported.end()) {
-      fail("the tag " + quoted(word) + " is not supported", ErrorCode::unsupported);
+      fail("the tag " + in_quotes(word) + " is not supported", ErrorCode::unsupported);
     } else {
-      fail("unknown tag " + (word.empty() ? describe_current() : quoted(word)));
+      fail("unknown tag " + (word.empty() ? describe_current() : in_quotes(word)));
     }
   }
 
@@ -170,7 +170,7 @@ class Parser : ExpressionParser {
       }
       Target target{name("a name to assign"), ""};
       if (is_reserved(target.name)) {
-        fail("can't assign to " + quoted(target.name));
+        fail("can't assign to " + in_quotes(target.name));
       }
       if (attributes && skip_sign(".")) {
         target.attribute = name("an attribute");

@@ -22,7 +22,7 @@ Value Runtime::over_limit(std::string_view what, std::uint64_t limit) {
   if (failed()) {
     return {};
   }
-  return fail("in " + quoted(construct) + ": " + std::string(what) + " than the limit of " +
+  return fail("in " + in_quotes(construct) + ": " + std::string(what) + " than the limit of " +
               std::to_string(limit));
 }
 
@@ -253,8 +253,8 @@ namespace {
 
 Value no_part(Runtime& runtime, const Value& undefined, const std::string& part) {
   const std::string* what = undefined.undefined_name();
-  return runtime.fail(quoted(what != nullptr ? *what : "value") + " is undefined, and so has no " +
-                      part);
+  return runtime.fail(in_quotes(what != nullptr ? *what : "value") +
+                      " is undefined, and so has no " + part);
 }
 
 }  // namespace
@@ -264,10 +264,11 @@ Value get_attribute(Runtime& runtime, const Value& object, std::string_view name
     return {};
   }
   if (name.starts_with("__")) {
-    return runtime.fail(quoted(name) + ": names that begin with '__' are internals, and refused");
+    return runtime.fail(in_quotes(name) +
+                        ": names that begin with '__' are internals, and refused");
   }
   if (object.is_undefined()) {
-    return no_part(runtime, object, quoted(name));
+    return no_part(runtime, object, in_quotes(name));
   }
   if (object.is_loop()) {
     return loop_attribute(runtime, object, name);

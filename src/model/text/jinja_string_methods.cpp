@@ -281,11 +281,12 @@ Value method_format(Runtime& runtime, const Value& self, const Bound& arguments)
     const std::string_view field = text.substr(at, end - at);
     const auto number = parse_integer(field, 10);
     if (!field.empty() && (!number || field.find_first_not_of("0123456789") != field.npos)) {
-      return runtime.unsupported("'format' with the field " + quoted(field) + " is not supported");
+      return runtime.unsupported("'format' with the field " + in_quotes(field) +
+                                 " is not supported");
     }
     const Integer place = number ? number->as_integer() : Integer(next++);
     if (place >= Integer(arguments.size()) || (number && next > 0)) {
-      return runtime.fail("'format': no argument for the field " + quoted(field));
+      return runtime.fail("'format': no argument for the field " + in_quotes(field));
     }
     append_text(runtime, arguments[static_cast<std::size_t>(place)], out);
     at = end + 1;

@@ -43,7 +43,7 @@ std::optional<std::string> unescape(std::string_view body);
 std::optional<Value> parse_integer(std::string_view digits, int base);
 std::optional<Value> parse_float(std::string_view text);
 
-std::string quoted(std::string_view word);  // printable, in single quotes, for messages
+std::string in_quotes(std::string_view word);  // printable, in single quotes, for messages
 std::string write_integer(Integer value);
 std::string write_float(double value);  // the shortest text that reads back the same
 

@@ -157,7 +157,7 @@ std::string_view bare(const Value& text) {
 }
 
 Value no_number(Runtime& runtime, std::string_view filter) {
-  return runtime.fail(quoted(filter) + " can't make a number of an undefined or infinite value");
+  return runtime.fail(in_quotes(filter) + " can't make a number of an undefined or infinite value");
 }
 
 Value filter_float(Runtime& runtime, const Value& self, const Bound& arguments) {

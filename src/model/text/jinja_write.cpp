@@ -189,7 +189,7 @@ struct JsonWriter {
     } else {
       const std::string* name = v.is_undefined() ? v.undefined_name() : nullptr;
       runtime.fail(std::string("'tojson': a value of kind ") + v.kind_name() + " can't be written" +
-                   (name != nullptr ? " (" + quoted(*name) + ")" : ""));
+                   (name != nullptr ? " (" + in_quotes(*name) + ")" : ""));
     }
   }
 };

@@ -171,6 +171,17 @@ TokenIds piece_ids(const TokenizerData& data, const std::vector<TokenType>& type
   return ids;
 }
 
+// The unknown token, unless it begins or ends a text too: a character that the vocabulary lacks
+// must not end a turn.
+int32_t usable_unknown(const TokenizerData& data) {
+  if (!data.unk) return no_token;
+  const int32_t unknown = *data.unk;
+  const bool frames = unknown == data.bos || unknown == data.eos || unknown == data.eot ||
+                      std::find(data.ends.begin(), data.ends.end(), unknown) != data.ends.end() ||
+                      is_end_name(data.tokens[static_cast<size_t>(unknown)]);
+  return frames ? no_token : unknown;
+}
+
 // Unused tokens at the end, which fill up a vocabulary to the model's size, may have none.
 Status check_scores(const TokenizerData& data, const std::vector<TokenType>& types) {
   for (size_t i = 0; i < data.scores.size(); ++i) {
@@ -267,7 +278,7 @@ Result<std::unique_ptr<const PieceEncoder>> make_encoder(const TokenizerData& da
   if (!ids) return ids.error();
   Fallback fallback;
   fallback.byte_tokens = options.byte_fallback ? index_named_bytes(data.tokens, types) : no_bytes();
-  fallback.unknown = data.unk.value_or(no_token);
+  fallback.unknown = usable_unknown(data);
   fallback.fuse_unknown = options.fuse_unknown;
   if (options.kind != ModelOptions::Kind::byte_pair) {
     KVART_RETURN_IF_ERROR(check_scores(data, types));
