@@ -157,7 +157,8 @@ Status read_byte_pair_model(const JsonField& model, TokenizerData& data, ModelOp
   if (unknown.is_null()) return {};
   const auto name = unknown.get_string();
   if (!name) return name.error();
-  const auto& vocabulary = model.member("vocab").value();
+  const JsonField vocabulary_field = model.member("vocab");
+  const auto& vocabulary = vocabulary_field.value();
   const auto found = vocabulary.find(*name);
   if (found == vocabulary.end()) {
     return unknown.invalid(fmt::format("'{}' isn't in the vocabulary", printable(*name)));
