@@ -4,6 +4,7 @@
 // each kind.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,8 @@ namespace {
 using kvart::Tokenizer;
 using kvart::TokenizerData;
 
-void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
+void check_encoding(const Tokenizer& tokenizer, std::optional<int32_t> unknown,
+                    std::string_view text) {
   for (const auto special : {kvart::SpecialTokens::plain, kvart::SpecialTokens::parse}) {
     const std::vector<int32_t> ids = tokenizer.encode(text, special);
     kvart::StreamDecoder decoder(tokenizer, kvart::ControlTokens::show);
@@ -27,7 +29,9 @@ void check_encoding(const Tokenizer& tokenizer, std::string_view text) {
       KVART_CHECK(id >= 0 && id < tokenizer.vocab_size(), "%d", id);
       KVART_CHECK(tokenizer.type(id) != kvart::TokenType::unused, "%d", id);
       if (special == kvart::SpecialTokens::plain) {
-        KVART_CHECK(tokenizer.type(id) != kvart::TokenType::control, "%d", id);
+        // What isn't in the vocabulary may become the unknown token, but never an end.
+        const bool control = tokenizer.type(id) == kvart::TokenType::control;
+        KVART_CHECK(!control || (id == unknown && !tokenizer.is_end_of_generation(id)), "%d", id);
       }
       joined += decoder.push(id);
     }
@@ -44,12 +48,14 @@ TokenizerData small_vocabulary(const std::string& model, const std::string& pre)
   TokenizerData data;
   data.model = model;
   data.pre = pre;
-  data.bos = data.unk = 0;
+  data.unk = 0;
+  data.bos = 1;
   const auto add = [&](const std::string& token, kvart::TokenType type) {
     data.tokens.push_back(token);
     data.token_types.push_back(static_cast<int32_t>(type));
     data.scores.push_back(-static_cast<float>(data.tokens.size() % 7));
   };
+  add("<unk>", kvart::TokenType::unknown);
   add("<s>", kvart::TokenType::control);
   for (size_t byte = 0; byte < 256; ++byte) {
     std::string symbol;
@@ -62,7 +68,7 @@ TokenizerData small_vocabulary(const std::string& model, const std::string& pre)
       add(symbol, kvart::TokenType::byte);
     }
   }
-  for (const char* token : {"\u2581", "é", "th", "the", "  ", "12", "\n\n"}) {
+  for (const char* token : {"\u2581", "日", "th", "the", "  ", "12", "\n\n"}) {
     add(token, kvart::TokenType::normal);
   }
   add("<user>", kvart::TokenType::user_defined);
@@ -78,7 +84,7 @@ void check_small_vocabularies(std::string_view text) {
         std::pair{"t5", ""}, std::pair{"gemma4", ""}}) {
     const auto tokenizer = Tokenizer::create(small_vocabulary(model, pre));
     KVART_CHECK(tokenizer.ok(), "%s", tokenizer.error().message.c_str());
-    check_encoding(*tokenizer, text);
+    check_encoding(*tokenizer, 0, text);
   }
 }
 
@@ -89,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = input.find('\xFF');
   const std::string document(input.substr(0, end));
   const std::string_view text =
-      end == input.npos ? "<s>the é\n\n 12 <user>" : input.substr(end + 1);
+      end == input.npos ? "<s>the 日é\n\n 12 <user>" : input.substr(end + 1);
   if (document.empty()) {
     check_small_vocabularies(text);
     return 0;
@@ -100,6 +106,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const auto tokenizer = Tokenizer::create(*read);
-  if (tokenizer.ok()) check_encoding(*tokenizer, text);
+  if (tokenizer.ok()) check_encoding(*tokenizer, read->unk, text);
   return 0;
 }

@@ -119,6 +119,16 @@ TEST(ScoredPairs, CharactersWithoutATokenBecomeBytes) {
   EXPECT_THAT(made(data).encode("aöüb", SpecialTokens::plain), ElementsAre(260, 261));
 }
 
+TEST(ScoredPairs, C30AnUnknownCharacterNeverEndsATurn) {
+  for (const char* model : {"llama", "t5"}) {
+    TokenizerData data = vocabulary(model, letters());
+    data.add_space_prefix = false;
+    for (size_t byte = 0; byte < 256; ++byte) data.tokens[first_byte + byte] = "";
+    data.unk = data.eos;
+    EXPECT_THAT(made(data).encode("aöb", SpecialTokens::plain), ElementsAre(260, 261));
+  }
+}
+
 TEST(ScoredPairs, C30NamesOfControlAndByteTokensAreText) {
   std::vector<Piece> pieces = letters();
   for (const char* part :
