@@ -137,18 +137,24 @@ Table group_table(const std::vector<Row>& rows) {
                {"sealed_blocks", "sealed\nblocks"},
                {"slot_bytes", "B per\nopen block"},
                {"open_and_sink_blocks", "open + sink\nblocks"},
-               {"bytes_per_sequence", "B"}},
+               {"bytes_per_sequence", "B"},
+               {"step_blocks", "blocks\nfor steps"},
+               {"step_bytes", "B\nfor steps"}},
               {}};
   for (const Row& row : rows) {
     for (const GroupPlan& group : row.plan.groups) {
       const auto pages = static_cast<uint64_t>(group.pages_per_sequence);
       const auto slots = static_cast<uint64_t>(group.slots_per_sequence);
+      const auto step_pages = static_cast<uint64_t>(group.step_pages);
+      const auto step_slots = static_cast<uint64_t>(group.step_slots);
       Cell window = text_cell("all");
       if (group.window != 0) window = integer_cell(static_cast<uint64_t>(group.window));
-      table.rows.push_back({text_cell(row.word), window, integer_cell(group.layers.size()),
-                            integer_cell(group.page_bytes), integer_cell(pages),
-                            integer_cell(group.slot_bytes), integer_cell(slots),
-                            integer_cell(pages * group.page_bytes + slots * group.slot_bytes)});
+      table.rows.push_back(
+          {text_cell(row.word), window, integer_cell(group.layers.size()),
+           integer_cell(group.page_bytes), integer_cell(pages), integer_cell(group.slot_bytes),
+           integer_cell(slots), integer_cell(pages * group.page_bytes + slots * group.slot_bytes),
+           integer_cell(step_pages + step_slots),
+           integer_cell(step_pages * group.page_bytes + step_slots * group.slot_bytes)});
     }
   }
   return table;
@@ -216,6 +222,11 @@ Status run_bytes(const BytesOptions& options) {
   if (std::any_of(shape.begin(), shape.end(),
                   [](const auto& layer) { return layer.window != 0; })) {
     report.tables.push_back(group_table(*rows));
+    report.notes.push_back(fmt::format(
+        "Note: while a step of up to {} tokens runs, what its first query sees is held beside what "
+        "the next step will see: the blocks for steps, here of one sequence. More sequences share "
+        "them, and need no more than the step's tokens fill.",
+        MemoryPlanInput{}.step_tokens));
   }
   if (model->context_length != 0 && *context > model->context_length) {
     report.notes.push_back(

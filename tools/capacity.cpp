@@ -24,14 +24,51 @@ Result<double> naive_bytes(const CacheShape& shape, const Policy& policy, int64_
   return total;
 }
 
-// The longest context at which one sequence has at most (or, for the first one beyond, at least)
-// `bytes`: the bytes never shrink with the context. 0: none; longest_tokens: all.
-Result<int64_t> longest_within(const CapacityInput& input, double bytes) {
+MemoryPlanInput plan_input(const CapacityInput& input, int64_t context_tokens) {
+  MemoryPlanInput plan;
+  plan.shape = input.shape;
+  plan.policy = input.policy;
+  plan.context_tokens = context_tokens;
+  return plan;
+}
+
+// What `sequences` take together.
+Result<double> bytes_of(const CapacityInput& input, int64_t context_tokens, int64_t sequences) {
+  if (input.figures == Figures::naive) {
+    const auto one = naive_bytes(input.shape, input.policy, context_tokens);
+    if (!one.ok()) return one.error();
+    return *one * static_cast<double>(sequences);
+  }
+  MemoryPlanInput wanted = plan_input(input, context_tokens);
+  wanted.max_sequences = sequences;
+  const auto plan = plan_memory(wanted);
+  if (!plan.ok()) return plan.error();
+  return static_cast<double>(plan->total_bytes);
+}
+
+// Sequences that fit in the budget.
+Result<int64_t> sequences_within(const CapacityInput& input, double bytes_per_sequence) {
+  if (input.figures == Figures::naive) {
+    return static_cast<int64_t>(std::floor(input.budget_bytes / bytes_per_sequence));
+  }
+  MemoryPlanInput wanted = plan_input(input, input.context_tokens);
+  wanted.budget_bytes = static_cast<uint64_t>(input.budget_bytes);
+  if (wanted.budget_bytes == 0) return int64_t{0};
+  const auto plan = plan_memory(wanted);
+  if (plan.ok()) return plan->sequences;
+  if (plan.error().code == ErrorCode::out_of_memory) return int64_t{0};
+  return plan.error();
+}
+
+// The longest context at which bytes_at(context) is at most `bytes`: it never shrinks with the
+// context. 0: none; longest_tokens: all.
+template <class BytesAt>
+Result<int64_t> longest_within(double bytes, const BytesAt& bytes_at) {
   int64_t within = 0;
   int64_t beyond = longest_tokens + 1;
   while (beyond - within > 1) {
     const int64_t middle = within + (beyond - within) / 2;
-    const auto size = bytes_per_sequence(input.shape, input.policy, input.figures, middle);
+    const Result<double> size = bytes_at(middle);
     if (!size.ok()) return size.error();
     (*size <= bytes ? within : beyond) = middle;
   }
@@ -40,14 +77,18 @@ Result<int64_t> longest_within(const CapacityInput& input, double bytes) {
 
 Status set_contexts(const CapacityInput& input, Capacity& capacity) {
   if (input.budget_bytes > 0) {
-    const auto sequences = static_cast<double>(std::max<int64_t>(input.batch, 1));
-    const auto longest = longest_within(input, input.budget_bytes / sequences);
+    const int64_t sequences = std::max<int64_t>(input.batch, 1);
+    const auto longest = longest_within(
+        input.budget_bytes, [&](int64_t context) { return bytes_of(input, context, sequences); });
     if (!longest.ok()) return longest.error();
     capacity.longest_context = *longest;
   }
   if (input.weight_bytes > 0 && capacity.batch > 0) {
-    const auto below =
-        longest_within(input, input.weight_bytes / static_cast<double>(capacity.batch));
+    // What a step reads: what it needs beyond the sequences' own blocks is no part of that.
+    const double each = input.weight_bytes / static_cast<double>(capacity.batch);
+    const auto below = longest_within(each, [&](int64_t context) {
+      return bytes_per_sequence(input.shape, input.policy, input.figures, context);
+    });
     if (!below.ok()) return below.error();
     capacity.crossover_context = *below >= longest_tokens ? 0 : std::max<int64_t>(*below, 1);
   }
@@ -75,8 +116,12 @@ Result<Capacity> plan_capacity(const CapacityInput& input) {
   if (!size.ok()) return size.error();
   Capacity capacity;
   capacity.bytes_per_sequence = *size;
-  capacity.sequences =
-      input.budget_bytes > 0 ? static_cast<int64_t>(std::floor(input.budget_bytes / *size)) : -1;
+  capacity.sequences = -1;
+  if (input.budget_bytes > 0) {
+    const auto sequences = sequences_within(input, *size);
+    if (!sequences.ok()) return sequences.error();
+    capacity.sequences = *sequences;
+  }
   capacity.batch = input.batch > 0 ? input.batch : std::max<int64_t>(capacity.sequences, 0);
   capacity.fits =
       capacity.batch > 0 && (capacity.sequences < 0 || capacity.batch <= capacity.sequences);

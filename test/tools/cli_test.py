@@ -138,6 +138,10 @@ class CommandLine(unittest.TestCase):
         self.assertLessEqual(
             groups[1]["sealed_blocks"] * groups[1]["page_bytes"], 9 * 15 * 256 * 4 * 64
         )
+        self.assertEqual(groups[0]["step_blocks"], 0)
+        # 511 of 512 tokens fill 7 blocks besides the one that the first fills
+        self.assertEqual(groups[1]["step_blocks"], 7)
+        self.assertEqual(groups[1]["step_bytes"], 7 * groups[1]["page_bytes"])
 
     def test_plan_llama3_on_h100(self):
         found, rows, text = self.plan(

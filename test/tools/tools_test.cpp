@@ -244,6 +244,45 @@ TEST(Capacity, WhatDoesNotFitSaysSo) {
   EXPECT_FALSE(planned(input).fits);
 }
 
+// What is printed is what an allocator of that plan takes, steps included.
+TEST(Capacity, WindowedSequencesFitWithTheirSteps) {
+  for (const char* name : {"gemma-3-270m", "gemma-2-2b", "mistral-7b-v0.1"}) {
+    for (const Preset& preset : presets()) {
+      CapacityInput input;
+      input.shape = find_model_shape(name)->cache_shape();
+      input.policy = parse_policy(preset.name)->policy;
+      input.context_tokens = 8192;
+      input.budget_bytes = 20e9;
+      const Capacity capacity = planned(input);
+      ASSERT_GT(capacity.sequences, 0) << name << " " << preset.name;
+      MemoryPlanInput exact;
+      exact.shape = input.shape;
+      exact.policy = input.policy;
+      exact.context_tokens = 8192;
+      exact.max_sequences = capacity.sequences;
+      const auto plan = plan_memory(exact);
+      ASSERT_TRUE(plan.ok());
+      EXPECT_LE(static_cast<double>(plan->total_bytes), input.budget_bytes);
+      EXPECT_EQ(capacity.bytes_per_sequence, static_cast<double>(plan->bytes_per_sequence));
+      EXPECT_EQ(
+          plan->total_bytes,
+          plan->bytes_per_sequence * static_cast<uint64_t>(capacity.sequences) + plan->step_bytes);
+      EXPECT_GT(plan->step_bytes, 0u);
+      ++exact.max_sequences;
+      EXPECT_GT(static_cast<double>(plan_memory(exact)->total_bytes), input.budget_bytes);
+      // The longest context of that batch is just the longest.
+      input.batch = capacity.sequences;
+      const int64_t longest = planned(input).longest_context;
+      EXPECT_GE(longest, 8192);
+      if (longest >= int64_t{1} << 31) continue;
+      for (const int64_t more : {0, 1}) {
+        input.context_tokens = longest + more;
+        EXPECT_EQ(planned(input).fits, more == 0) << name << " " << preset.name;
+      }
+    }
+  }
+}
+
 TEST(Capacity, Nodes) {
   const Capacity f16 = planned(llama3("f16", Figures::exact));
   EXPECT_EQ(nodes_for(f16, 13, 0), 1);
