@@ -166,6 +166,9 @@ char32_t shifted(char32_t c, bool up) {
 }  // namespace
 
 bool is_cased(char32_t c) {
+  if (c < 0x80) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  }
   return c == 0xdf || shifted(c, true) != c || shifted(c, false) != c;
 }
 
@@ -351,7 +354,7 @@ std::optional<Value> parse_float(std::string_view text) {
   return Value::floating(negative ? -value : value);
 }
 
-std::string in_quotes(std::string_view word) {
+std::string quoted(std::string_view word) {
   return "'" + printable(word) + "'";
 }
 
