@@ -354,7 +354,7 @@ std::optional<Value> parse_float(std::string_view text) {
   return Value::floating(negative ? -value : value);
 }
 
-std::string quoted(std::string_view word) {
+std::string in_quotes(std::string_view word) {
   return "'" + printable(word) + "'";
 }
 
