@@ -8,6 +8,7 @@
 #include "capacity.h"
 #include "commands.h"
 #include "model_source.h"
+#include "options.h"
 #include "policies.h"
 #include "report.h"
 #include "units.h"
@@ -172,20 +173,36 @@ const Row& smallest(const std::vector<Row>& rows, bool usual_only) {
 }
 
 void set_verdict(const std::vector<Row>& rows, const Row& best, int64_t context, Report& report) {
+  const Row& full = rows.front();
   const bool worth = best.sequence_ratio >= 1.1;
-  report.flag = policy_flag(worth ? best.word : rows.front().word);
+  report.flag = policy_flag(worth ? best.word : full.word);
   report.verdict_facts["worth_it"] = worth;
-  report.verdict =
-      worth
-          ? fmt::format(
-                "Use {}: {:.2f} times smaller than 16 bits at {} tokens ({:.2f} times per token, "
-                "not {:.3g} times as its bits alone say). Accuracy isn't in this figure.",
-                report.flag, best.sequence_ratio, tokens_text(context), best.token_ratio,
-                best.naive_ratio)
-          : fmt::format(
-                "Not worth it here: at {} tokens {} is {:.2f} times smaller than 16 bits (open and "
-                "sink blocks stay in full precision). Use {}.",
-                tokens_text(context), best.word, best.sequence_ratio, report.flag);
+  const std::string at = fmt::format("at {} tokens", tokens_text(context));
+  if (worth) {
+    report.verdict = fmt::format(
+        "Use {}: {:.2f} times smaller than 16 bits {} ({:.2f} times per token, not {:.3g} times "
+        "as its bits alone say). Accuracy isn't in this figure.",
+        report.flag, best.sequence_ratio, at, best.token_ratio, best.naive_ratio);
+    return;
+  }
+  // The smallest of the others: whether it gains or costs.
+  const Row* other = nullptr;
+  for (const Row& row : rows) {
+    if (&row == &full) continue;
+    if (other == nullptr || row.sequence_ratio > other->sequence_ratio) other = &row;
+  }
+  if (other == nullptr) {
+    report.verdict = fmt::format(
+        "Nothing was compared with {}: name other policies, or leave --kv-cache-dtype out.",
+        full.word);
+    return;
+  }
+  const bool larger = other->sequence_ratio < 1;
+  report.verdict = fmt::format(
+      "Not worth it here: {} {} takes {:.2f} times {} bytes than 16 bits (open and sink blocks "
+      "stay in full precision). Use {}.",
+      at, other->word, larger ? 1 / other->sequence_ratio : other->sequence_ratio,
+      larger ? "more" : "fewer", report.flag);
 }
 
 Result<int64_t> chosen_context(const std::string& text, const ModelSource& model) {
@@ -200,6 +217,8 @@ Result<int64_t> chosen_context(const std::string& text, const ModelSource& model
 }
 
 Status run_bytes(const BytesOptions& options) {
+  const auto outputs = find_outputs(options.files, files_of_model(options.model));
+  if (!outputs.ok()) return outputs.error();
   const auto model = find_model(options.model);
   if (!model.ok()) return model.error();
   const auto context = chosen_context(options.context, *model);
@@ -215,6 +234,7 @@ Status run_bytes(const BytesOptions& options) {
   Report report;
   report.command = "bytes";
   report.facts = {model->what};
+  if (!model->note.empty()) report.notes.push_back(model->note);
   report.inputs["model"] = model->name;
   report.inputs["context_tokens"] = *context;
   report.tables = {bytes_table(*rows, *context)};
@@ -233,7 +253,7 @@ Status run_bytes(const BytesOptions& options) {
         fmt::format("Note: the model was made for {} tokens.", tokens_text(model->context_length)));
   }
   set_verdict(*rows, smallest(*rows, options.policies.empty()), *context, report);
-  return publish(report, options.files, model->path);
+  return publish(report, *outputs);
 }
 
 }  // namespace
@@ -242,17 +262,11 @@ void add_bytes_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<BytesOptions>();
   CLI::App* command =
       app.add_subcommand("bytes", "Exact bytes per token and per sequence of each policy");
-  command
-      ->add_option("model", options->model,
-                   "GGUF file, config.json or its folder, or a built-in shape such as Llama-3-8B")
-      ->required()
-      ->type_name("MODEL");
-  command->add_option("--kv-cache-dtype,--policies", options->policies, policy_help)
-      ->type_name("POLICY");
-  command
-      ->add_option("--context", options->context,
-                   "Tokens of a sequence; 32k is 32,768 (default: the model's, at most 32k)")
-      ->type_name("TOKENS");
+  add_text_option(*command, "model", &options->model, "MODEL", model_help)->required();
+  add_list_option(*command, "--kv-cache-dtype,--policies", &options->policies, "POLICY",
+                  policy_help);
+  add_text_option(*command, "--context", &options->context, "TOKENS",
+                  "Tokens of a sequence; 32k is 32,768 (default: the model's, at most 32k)");
   add_output_options(*command, &options->files);
   command->callback([options, exit_code] {
     const Status status = run_bytes(*options);

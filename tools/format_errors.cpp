@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
+#include <algorithm>
+#include <cmath>
 
-#include "kvart/format_error.h"
 #include "kvart/sampler.h"
 #include "kvart/session.h"
+#include "streams.h"
 
 namespace kvart::tools {
 
@@ -40,20 +40,25 @@ Result<std::vector<int32_t>> own_text(const Model& model, int count, int threads
     KVART_RETURN_IF_ERROR(result.status);
     next = {sampler.sample(result.logits, {})};
     tokens.push_back(next[0]);
-    if (tokens.size() % 64 == 0)
-      fmt::print(stderr, "\rwriting text: {} of {} tokens", tokens.size(), count);
+    if (tokens.size() % 64 == 0) {
+      print_progress(fmt::format("writing text: {} of {} tokens", tokens.size(), count));
+    }
   }
-  fmt::print(stderr, "\n");
+  print_progress("");
   return tokens;
 }
 
-Result<std::vector<int32_t>> tokens_of_file(const Model& model, const FormatErrorOptions& options) {
-  std::ifstream file(options.text, std::ios::binary);
-  if (!file) return Error{ErrorCode::not_found, options.text + ": can't be read; give a text file"};
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+Result<std::vector<int32_t>> tokens_of_file(const Model& model, const std::string& text,
+                                            const FormatErrorOptions& options) {
   std::vector<int32_t> tokens = model.tokenize(text, false);
-  if (tokens.size() > static_cast<size_t>(options.tokens))
+  if (tokens.size() < block_tokens) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: has {} tokens; give a text of at least {}", options.text,
+                             tokens.size(), block_tokens)};
+  }
+  if (tokens.size() > static_cast<size_t>(options.tokens)) {
     tokens.resize(static_cast<size_t>(options.tokens));
+  }
   return tokens;
 }
 
@@ -106,25 +111,56 @@ Table layer_table(const std::vector<FormatError>& errors, bool keys) {
 
 }  // namespace
 
-Result<std::vector<Table>> format_error_tables(const FormatErrorOptions& options) {
+Result<MeasuredErrors> measure_errors(const FormatErrorOptions& options) {
+  std::string text;
+  if (!options.text.empty()) {
+    auto read = read_text(options.text, "a text file, or - for stdin");
+    if (!read.ok()) return read.error();
+    text = std::move(*read);
+  }
   auto model = Model::load(options.model, options.threads);
   if (!model) return model.error();
   auto tokens = options.text.empty() ? own_text(**model, options.tokens, options.threads)
-                                     : tokens_of_file(**model, options);
+                                     : tokens_of_file(**model, text, options);
   if (!tokens) return tokens.error();
   auto errors = measure_format_errors(**model, *tokens, options.threads);
   if (!errors) return errors.error();
+  MeasuredErrors measured;
+  measured.errors = std::move(*errors);
+  measured.tokens = static_cast<int64_t>(tokens->size()) / block_tokens * block_tokens;
+  measured.head_dim = (*model)->config().head_dim;
   const std::string title = fmt::format(
       "Error on the K and V of {}, {} tokens: root mean square, in percent of the deviation from "
-      "each channel's "
-      "mean (measured)",
-      (*model)->config().name, tokens->size());
-  std::vector<Table> tables = {summary_table(*errors, title)};
+      "each channel's mean (measured)",
+      (*model)->config().name, measured.tokens);
+  measured.tables = {summary_table(measured.errors, title)};
   if (options.layers) {
-    tables.push_back(layer_table(*errors, true));
-    tables.push_back(layer_table(*errors, false));
+    measured.tables.push_back(layer_table(measured.errors, true));
+    measured.tables.push_back(layer_table(measured.errors, false));
   }
-  return tables;
+  return measured;
+}
+
+Result<std::vector<PresetError>> preset_errors(const MeasuredErrors& measured) {
+  const auto row_of = [&](const FormatInfo* format) {
+    return std::find_if(measured.errors.begin(), measured.errors.end(),
+                        [&](const FormatError& row) { return row.format == format; });
+  };
+  std::vector<PresetError> presets_lose;
+  for (const Preset& preset : presets()) {
+    const auto parsed = parse_policy(preset.name);
+    if (!parsed.ok()) return parsed.error();
+    const auto layers = parsed->policy.resolve(1);
+    if (!layers.ok()) return layers.error();
+    const LayerFormats pair = (*layers)[0];
+    const double k = FormatError::total(row_of(pair.k)->k).relative();
+    const double v = FormatError::total(row_of(pair.v)->v).relative() / 4;
+    const size_t bytes =
+        pair.k->side_bytes(measured.head_dim) + pair.v->side_bytes(measured.head_dim);
+    presets_lose.push_back(
+        {std::string(preset.name), std::hypot(k, v), static_cast<double>(bytes) / block_tokens});
+  }
+  return presets_lose;
 }
 
 }  // namespace kvart::tools

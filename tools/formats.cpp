@@ -2,14 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "commands.h"
 #include "format_errors.h"
 #include "kvart/format.h"
 #include "kvart/memory_plan.h"
+#include "options.h"
 #include "policies.h"
 #include "report.h"
 
@@ -89,64 +88,132 @@ Table alias_table() {
   return table;
 }
 
-Status run_formats(int head_dim, const OutputFiles& files) {
-  if (!head_dim_is_supported(head_dim)) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--head-dim {}: use a multiple of 16 from 16 to 256", head_dim)};
-  }
-  auto presets = preset_table(head_dim);
+struct FormatsOptions {
+  int head_dim = 128;
+  FormatErrorOptions errors;
+  OutputFiles files;
+};
+
+Status run_list(const FormatsOptions& options, const Outputs& outputs) {
+  auto presets = preset_table(options.head_dim);
   if (!presets.ok()) return presets.error();
   Report report;
   report.command = "formats";
-  report.inputs["head_dim"] = head_dim;
-  report.tables = {format_table(head_dim), std::move(*presets), alias_table()};
+  report.inputs["head_dim"] = options.head_dim;
+  report.tables = {format_table(options.head_dim), std::move(*presets), alias_table()};
   report.notes = {
       "--kv-cache-dtype also takes k=F,v=F, ranges of layers 0-1:F,2-:k=F,v=F, and ,sink=N at the "
       "end."};
   report.verdict =
       "Use a preset, " + policy_flag("NAME") + "; `kvart plan MODEL` says which one pays off.";
-  return publish(report, files, "");
+  return publish(report, outputs);
 }
 
-Status run_errors(const FormatErrorOptions& options, const OutputFiles& files) {
-  auto tables = format_error_tables(options);
-  if (!tables.ok()) return tables.error();
+Table preset_error_table(const std::vector<PresetError>& presets) {
+  Table table{
+      "presets",
+      "Presets: K's error and a quarter of V's, root of the squares' sum",
+      {{"name", "name", false}, {"bytes_per_token", "B per\ntoken"}, {"error_percent", "error %"}},
+      {}};
+  for (const PresetError& preset : presets) {
+    table.rows.push_back({text_cell(preset.word),
+                          {fmt::format("{:g}", preset.bytes_per_token), preset.bytes_per_token},
+                          number_cell(100 * preset.error, 2)});
+  }
+  return table;
+}
+
+// The fewest bytes with a small error; of equal bytes the smaller error.
+void set_error_verdict(const std::vector<PresetError>& presets, Report& report) {
+  const PresetError* best = nullptr;
+  for (const PresetError& preset : presets) {
+    if (preset.error > small_error) continue;
+    if (best == nullptr || preset.bytes_per_token < best->bytes_per_token ||
+        (preset.bytes_per_token == best->bytes_per_token && preset.error < best->error)) {
+      best = &preset;
+    }
+  }
+  const std::string full(open_block_format().name);
+  report.flag = policy_flag(best != nullptr ? best->word : full);
+  report.verdict_facts["error_limit_percent"] = 100 * small_error;
+  if (best == nullptr) {
+    report.verdict =
+        fmt::format("No preset stays within {:g} % here. Use {}.", 100 * small_error, report.flag);
+    return;
+  }
+  report.verdict_facts["error_percent"] = 100 * best->error;
+  report.verdict = fmt::format(
+      "Use {}: the fewest bytes ({:g} per token and KV head) with an error of at most {:g} %: "
+      "{:.2f} %. K counts most, for it passes through the softmax.",
+      report.flag, best->bytes_per_token, 100 * small_error, 100 * best->error);
+}
+
+Status run_errors(const FormatsOptions& options, const Outputs& outputs) {
+  FormatErrorOptions errors = options.errors;
+  errors.threads = threads_to_run(errors.threads, false);
+  auto measured = measure_errors(errors);
+  if (!measured.ok()) return measured.error();
+  const auto presets = preset_errors(*measured);
+  if (!presets.ok()) return presets.error();
   Report report;
   report.command = "formats";
-  report.inputs["model"] = options.model;
-  report.inputs["tokens"] = options.tokens;
-  report.tables = std::move(tables).value();
-  report.verdict = "K is more sensitive than V: the error of K passes through the softmax.";
-  return publish(report, files, options.model);
+  report.inputs["model"] = errors.model;
+  report.inputs["text"] =
+      errors.text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(errors.text);
+  report.inputs["text_tokens_at_most"] = errors.tokens;
+  report.inputs["tokens"] = measured->tokens;
+  report.tables = std::move(measured->tables);
+  report.tables.push_back(preset_error_table(*presets));
+  set_error_verdict(*presets, report);
+  return publish(report, outputs);
+}
+
+Status run_formats(const FormatsOptions& options) {
+  const FormatErrorOptions& errors = options.errors;
+  std::vector<std::string> inputs;
+  if (!errors.model.empty()) inputs = files_of_model(errors.model);
+  if (!errors.text.empty()) inputs.push_back(errors.text);
+  const auto outputs = find_outputs(options.files, inputs);
+  if (!outputs.ok()) return outputs.error();
+  return errors.model.empty() ? run_list(options, *outputs) : run_errors(options, *outputs);
+}
+
+std::string head_dim_message(const std::string& text) {
+  const auto head_dim = parse_integer(text, {16, 256, "a multiple of 16 from 16 to 256"});
+  if (!head_dim.ok()) return head_dim.error().message;
+  if (head_dim_is_supported(static_cast<int>(*head_dim))) return "";
+  return fmt::format("{}: use a multiple of 16 from 16 to 256", *head_dim);
 }
 
 }  // namespace
 
 void add_formats_command(CLI::App& app, int* exit_code) {
-  struct Options {
-    int head_dim = 128;
-    FormatErrorOptions errors;
-    OutputFiles files;
-  };
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("formats", "List cache formats, presets and aliases");
-  command->add_option("--head-dim", options->head_dim, "Channels of a head")->capture_default_str();
-  options->errors.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  command->add_option("model", options->errors.model,
-                      "GGUF file: measure what each format loses on its K and V instead");
-  command->add_option("--text", options->errors.text,
-                      "Text for that (default: the model writes its own)");
-  command->add_option("--tokens", options->errors.tokens, "How many tokens of it")
-      ->capture_default_str()
-      ->check(CLI::Range(64, 1 << 20));
-  command->add_flag("--layers", options->errors.layers, "Every layer, not only the worst");
-  command->add_option("-t,--threads", options->errors.threads, "Default: all cores")
-      ->check(CLI::Range(1, 1024));
+  auto options = std::make_shared<FormatsOptions>();
+  CLI::App* command = app.add_subcommand(
+      "formats", "List cache formats, presets and aliases; or measure what each loses on a model");
+  auto* model = add_text_option(
+      *command, "model", &options->errors.model, "MODEL",
+      "GGUF file or a checkpoint's folder: measure what each format loses on its K and V instead");
+  add_integer_option(*command, "--head-dim", &options->head_dim,
+                     {16, 256, "a multiple of 16 from 16 to 256"},
+                     "Channels of a head, for the list")
+      ->check(head_dim_message)
+      ->default_str("128")
+      ->excludes(model);
+  add_text_option(*command, "--text", &options->errors.text, "FILE",
+                  "Text to measure on, - for stdin (default: the model writes its own)")
+      ->needs(model);
+  add_integer_option(*command, "--tokens", &options->errors.tokens, {block_tokens, 1 << 20, ""},
+                     "How many tokens of it at most")
+      ->default_str("1024")
+      ->needs(model);
+  command->add_flag("--layers", options->errors.layers, "Every layer, not only the worst")
+      ->needs(model);
+  options->errors.threads = 0;
+  add_threads_option(*command, &options->errors.threads)->needs(model);
   add_output_options(*command, &options->files);
   command->callback([options, exit_code] {
-    const Status status = options->errors.model.empty()
-                              ? run_formats(options->head_dim, options->files)
-                              : run_errors(options->errors, options->files);
+    const Status status = run_formats(*options);
     if (!status.ok()) *exit_code = fail(status.error());
   });
 }

@@ -51,6 +51,7 @@ Result<Gpu> find_gpu(std::string_view name) {
   const std::string wanted = plain_name(name);
   std::string names;
   const Gpu* begins_so = nullptr;
+  std::string matches;
   int count = 0;
   for (const Gpu& gpu : table) {
     names += (names.empty() ? "" : ", ") + std::string(gpu.name);
@@ -58,13 +59,16 @@ Result<Gpu> find_gpu(std::string_view name) {
     if (plain == wanted || (!gpu.alias.empty() && plain_name(gpu.alias) == wanted)) return gpu;
     if (!wanted.empty() && plain.compare(0, wanted.size(), wanted) == 0) {
       begins_so = &gpu;
+      matches += (matches.empty() ? "" : " or ") + std::string(gpu.name);
       ++count;
     }
   }
   if (count == 1) return *begins_so;
   return Error{ErrorCode::invalid_argument,
-               fmt::format("--gpu {}: {}; use one of {}, or --gpu-memory and --bandwidth", name,
-                           count == 0 ? "not known" : "several have that name", names)};
+               count == 0 ? fmt::format("--gpu {}: not known; use one of {}, or --gpu-memory and "
+                                        "--bandwidth",
+                                        name, names)
+                          : fmt::format("--gpu {}: several have that name; use {}", name, matches)};
 }
 
 }  // namespace kvart::tools

@@ -1,5 +1,5 @@
-// MODEL on the command line: a GGUF file, a config.json or its folder, or the name of a built-in
-// shape.
+// MODEL on the command line: a GGUF file (or a part of a split one), a config.json or its folder,
+// or the name of a built-in shape.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace kvart::tools {
 
 struct ModelSource {
   std::string name;
-  std::string path;  // empty: built in
   std::string what;  // one line about the shape
+  std::string note;  // what else the name could have meant; may be empty
   CacheShape shape;
   int64_t context_length = 0;  // 0: not given
   uint64_t weight_bytes = 0;   // 0: not known
@@ -21,5 +21,7 @@ struct ModelSource {
 };
 
 Result<ModelSource> find_model(const std::string& model);
+
+extern const char* const model_help;
 
 }  // namespace kvart::tools

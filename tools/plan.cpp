@@ -2,28 +2,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 
 #include "commands.h"
 #include "plan_inputs.h"
-#include "policies.h"
+#include "plan_verdict.h"
 #include "report.h"
 
 namespace kvart::tools {
 namespace {
 
-struct Row {
-  std::string word;
-  int64_t context = 0;
-  Capacity naive;
-  Capacity exact;
-  double naive_gain = 0;  // over full precision at the same context; 0: that doesn't fit
-  double exact_gain = 0;
-};
-
-Result<std::vector<Row>> compute_rows(const PlanInputs& inputs) {
-  std::vector<Row> rows;
+Result<std::vector<PlanRow>> compute_rows(const PlanInputs& inputs) {
+  std::vector<PlanRow> rows;
   for (const int64_t context : inputs.contexts) {
     const size_t full = rows.size();  // the first policy of each context
     for (const NamedPolicy& named : inputs.policies) {
@@ -58,7 +48,7 @@ Cell positive_cell(double value, int decimals) {
   return value > 0 ? number_cell(value, decimals) : missing_cell();
 }
 
-std::vector<Cell> table_row(const PlanInputs& inputs, const Row& row, Figures figures) {
+std::vector<Cell> table_row(const PlanInputs& inputs, const PlanRow& row, Figures figures) {
   const bool exact = figures == Figures::exact;
   const Capacity& capacity = exact ? row.exact : row.naive;
   const double gain = exact ? row.exact_gain : row.naive_gain;
@@ -86,7 +76,7 @@ std::vector<Cell> table_row(const PlanInputs& inputs, const Row& row, Figures fi
   return cells;
 }
 
-Table plan_table(const PlanInputs& inputs, const std::vector<Row>& rows) {
+Table plan_table(const PlanInputs& inputs, const std::vector<PlanRow>& rows) {
   Table table{
       "plan",
       "naive: codes alone. exact: scales, padding, open and sink blocks included. Times are "
@@ -107,96 +97,16 @@ Table plan_table(const PlanInputs& inputs, const std::vector<Row>& rows) {
        {"longest_context_tokens", "longest\ncontext"}},
       {}};
   if (inputs.has_load()) table.columns.push_back({"nodes_for_load", "nodes\nfor load"});
-  for (const Row& row : rows) {
+  for (const PlanRow& row : rows) {
     table.rows.push_back(table_row(inputs, row, Figures::naive));
     table.rows.push_back(table_row(inputs, row, Figures::exact));
   }
   return table;
 }
 
-// The fastest policy that fits at the last context; null if none does.
-const Row* best_row(const std::vector<Row>& rows, int64_t context) {
-  const Row* best = nullptr;
-  for (const Row& row : rows) {
-    if (row.context != context || !row.exact.fits) continue;
-    if (best == nullptr || row.exact.rate() > best->exact.rate()) best = &row;
-  }
-  return best;
-}
-
-void set_no_fit_verdict(const PlanInputs& inputs, const std::vector<Row>& rows, int64_t context,
-                        Report& report) {
-  const auto longest = std::max_element(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.exact.longest_context < b.exact.longest_context;
-  });
-  report.verdict_facts["fits"] = false;
-  report.verdict = fmt::format("Does not fit: {} sequence{} of {} tokens in {} with any of these.",
-                               std::max<int64_t>(inputs.batch, 1), inputs.batch > 1 ? "s" : "",
-                               tokens_text(context), gigabytes(inputs.budget_bytes));
-  if (longest->exact.longest_context > 0) {
-    report.flag =
-        policy_flag(longest->word) + fmt::format(" --context {}", longest->exact.longest_context);
-    report.verdict += " The longest that fits: " + report.flag + ".";
-  } else {
-    report.verdict += " More memory is needed.";
-  }
-}
-
-std::string nodes_text(const PlanInputs& inputs, const Row& full, const Row& best) {
-  if (!inputs.has_load()) return "";
-  const auto nodes = [&](const Row& row) {
-    const int64_t count = nodes_for(row.exact, inputs.load_sequences, inputs.load_tokens_per_s);
-    return count > 0 ? tokens_text(count) : std::string("no number of");
-  };
-  return fmt::format(" The load needs {} nodes with {}, {} with {}.", nodes(full), full.word,
-                     nodes(best), best.word);
-}
-
-bool saves_nodes(const PlanInputs& inputs, const Row& full, const Row& best) {
-  return inputs.has_load() &&
-         nodes_for(best.exact, inputs.load_sequences, inputs.load_tokens_per_s) <
-             nodes_for(full.exact, inputs.load_sequences, inputs.load_tokens_per_s);
-}
-
-// Ends the report; false: nothing fits.
-bool set_verdict(const PlanInputs& inputs, const std::vector<Row>& rows, Report& report) {
-  const int64_t context = inputs.contexts.back();
-  const Row* best = best_row(rows, context);
-  if (best == nullptr) {
-    set_no_fit_verdict(inputs, rows, context, report);
-    return false;
-  }
-  const Row& full = *std::find_if(rows.begin(), rows.end(),
-                                  [&](const Row& row) { return row.context == context; });
-  const bool worth =
-      !full.exact.fits || best->exact_gain >= 1.1 || saves_nodes(inputs, full, *best);
-  const Row& chosen = worth ? *best : full;
-  report.flag = policy_flag(chosen.word);
-  report.verdict_facts["fits"] = true;
-  report.verdict_facts["worth_it"] = worth;
-  report.verdict_facts["context_tokens"] = context;
-  const std::string at = fmt::format("At {} tokens", tokens_text(context));
-  if (!worth) {
-    const double share = 100 * static_cast<double>(inputs.weight_bytes) / full.exact.step_bytes;
-    report.verdict = fmt::format(
-        "{} it is not worth it here: at most {:.2f} times the speed (estimated); weights are "
-        "{:.0f} % of the bytes of a step, so quantize those first. Use {}.",
-        at, best->exact_gain, share, report.flag);
-  } else if (!full.exact.fits) {
-    report.verdict = fmt::format("{} {} doesn't fit ({} per sequence, {} in all). Use {}.", at,
-                                 full.word, gigabytes(full.exact.bytes_per_sequence),
-                                 gigabytes(inputs.budget_bytes), report.flag);
-  } else {
-    report.verdict = fmt::format(
-        "{} use {}: {:.2f} times the tokens per second of {} (estimated), batch {} instead of {}.",
-        at, report.flag, best->exact_gain, full.word, best->exact.batch, full.exact.batch);
-  }
-  report.verdict += nodes_text(inputs, full, *best);
-  if (worth) report.verdict += " Accuracy isn't in this figure: measure it on your model.";
-  return true;
-}
-
 Result<bool> run_plan(const PlanOptions& options) {
+  const auto outputs = find_outputs(options.files, files_of_model(options.model));
+  if (!outputs.ok()) return outputs.error();
   const auto inputs = read_plan_inputs(options);
   if (!inputs.ok()) return inputs.error();
   const auto rows = compute_rows(*inputs);
@@ -207,8 +117,8 @@ Result<bool> run_plan(const PlanOptions& options) {
   report.inputs = plan_inputs_json(*inputs);
   report.tables = {plan_table(*inputs, *rows)};
   report.notes = plan_notes(*inputs);
-  const bool fits = set_verdict(*inputs, *rows, report);
-  const Status status = publish(report, options.files, inputs->model.path);
+  const bool fits = set_plan_verdict(*inputs, *rows, report);
+  const Status status = publish(report, *outputs);
   if (!status.ok()) return status.error();
   return fits;
 }

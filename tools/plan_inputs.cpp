@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "gpus.h"
+#include "options.h"
 
 namespace kvart::tools {
 namespace {
@@ -34,6 +35,7 @@ Status read_weights(const PlanOptions& options, PlanInputs& inputs) {
 // Memory and bandwidth of a node from the GPU's name or from what is given.
 Status read_machine(const PlanOptions& options, PlanInputs& inputs) {
   const double count = options.gpus_per_node;
+  const auto gpus = static_cast<uint64_t>(options.gpus_per_node);
   double memory = 0;
   if (!options.gpu.empty()) {
     const auto gpu = find_gpu(options.gpu);
@@ -52,7 +54,7 @@ Status read_machine(const PlanOptions& options, PlanInputs& inputs) {
     if (!bandwidth.ok()) return in_option("--bandwidth", bandwidth.error());
     inputs.bandwidth_bytes_s = *bandwidth * count;
   }
-  if (inputs.machine.empty()) inputs.machine = fmt::format("{} GPU(s)", options.gpus_per_node);
+  if (inputs.machine.empty()) inputs.machine = counted(gpus, "GPU");
   if (!options.kv_memory.empty()) {
     const auto bytes = parse_bytes(options.kv_memory);
     if (!bytes.ok()) return in_option("--kv-memory", bytes.error());
@@ -78,10 +80,12 @@ Status read_machine(const PlanOptions& options, PlanInputs& inputs) {
 }
 
 Status read_contexts(const PlanOptions& options, PlanInputs& inputs) {
-  for (const std::string& text : options.contexts) {
-    const auto context = parse_tokens(text);
-    if (!context.ok()) return in_option("--context", context.error());
-    inputs.contexts.push_back(*context);
+  for (const std::string& list : options.contexts) {
+    for (const std::string& text : split_commas(list)) {
+      const auto context = parse_tokens(text);
+      if (!context.ok()) return in_option("--context", context.error());
+      inputs.contexts.push_back(*context);
+    }
   }
   if (inputs.contexts.empty()) {
     const int64_t length = inputs.model.context_length;
@@ -106,8 +110,9 @@ Status check_options(const PlanOptions& options, const PlanInputs& inputs) {
   for (const LayerShape& layer : inputs.model.shape.layers) {
     if (layer.kv_heads % options.gpus_per_node == 0) continue;
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("--gpus-per-node {}: {} KV heads can't be split evenly; use a divisor",
-                             options.gpus_per_node, layer.kv_heads)};
+                 fmt::format("--gpus-per-node {}: {} can't be split evenly; use a divisor",
+                             options.gpus_per_node,
+                             counted(static_cast<uint64_t>(layer.kv_heads), "KV head"))};
   }
   return {};
 }
@@ -122,59 +127,46 @@ std::string f16_formula(const CacheShape& shape) {
     equal = equal && layer.kv_heads == first.kv_heads && layer.head_dim == first.head_dim;
   }
   const std::string sum =
-      equal ? fmt::format("2 x {} layers x {} KV heads x {} channels x 2 B = ", shape.layers.size(),
-                          first.kv_heads, first.head_dim)
-            : "";
+      equal
+          ? fmt::format("2 x {} x {} x {} channels x 2 B = ", counted(shape.layers.size(), "layer"),
+                        counted(static_cast<uint64_t>(first.kv_heads), "KV head"), first.head_dim)
+          : "";
   return fmt::format("16 bits: {}{} B per token", sum, with_commas(bytes));
 }
 
 }  // namespace
 
 void add_plan_options(CLI::App& command, PlanOptions* options) {
-  command
-      .add_option("model", options->model,
-                  "GGUF file, config.json or its folder, or a built-in shape such as Llama-3-8B")
-      ->required()
-      ->type_name("MODEL");
-  command.add_option("--gpu", options->gpu, "GPU by name, e.g. H100, H200, A100-80GB, L4")
-      ->type_name("NAME");
-  command
-      .add_option("--gpus-per-node", options->gpus_per_node, "GPUs that hold one model together")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command.add_option("--gpu-memory", options->gpu_memory, "Memory of a GPU, e.g. 80GB or 24GiB")
-      ->type_name("BYTES");
-  command
-      .add_option("--utilization,--gpu-memory-utilization", options->utilization,
-                  "Share of the memory that may be used")
-      ->check(CLI::Range(0.01, 1.0))
-      ->capture_default_str();
-  command
-      .add_option("--kv-memory,--kv-cache-memory-bytes", options->kv_memory,
+  add_text_option(command, "model", &options->model, "MODEL", model_help)->required();
+  add_text_option(command, "--gpu", &options->gpu, "NAME",
+                  "GPU by name, e.g. H100, H200, A100-80GB, L4");
+  add_integer_option(command, "--gpus-per-node", &options->gpus_per_node, {1, 1024, ""},
+                     "GPUs that hold one model together")
+      ->default_str("1");
+  auto* memory = add_text_option(command, "--gpu-memory", &options->gpu_memory, "BYTES",
+                                 "Memory of a GPU, e.g. 80GB or 24GiB");
+  auto* share =
+      add_number_option(command, "--utilization,--gpu-memory-utilization", &options->utilization,
+                        {0.01, 1, false}, "Share of the memory that may be used")
+          ->default_str("0.9");
+  add_text_option(command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
                   "Memory of a node for the cache alone, e.g. 60GB (decimal)")
-      ->type_name("BYTES");
-  command.add_option("--bandwidth", options->bandwidth, "Memory bandwidth of a GPU, e.g. 3.35TB/s")
-      ->type_name("BYTES/S");
-  command
-      .add_option("--weights", options->weights,
-                  "Bytes of the weights, e.g. 16GB, where the model isn't to say")
-      ->type_name("BYTES");
-  command
-      .add_option("--context", options->contexts,
+      ->excludes(memory)
+      ->excludes(share);
+  add_text_option(command, "--bandwidth", &options->bandwidth, "BYTES/S",
+                  "Memory bandwidth of a GPU, e.g. 3.35TB/s");
+  add_text_option(command, "--weights", &options->weights, "BYTES",
+                  "Bytes of the weights, e.g. 16GB, where the model isn't to say");
+  add_list_option(command, "--context", &options->contexts, "TOKENS",
                   "Tokens of a sequence, one or more, e.g. 1k,8k,32k; 32k is 32,768 (default: the "
-                  "model's, at most 32k)")
-      ->delimiter(',')
-      ->type_name("TOKENS");
-  command.add_option("--batch", options->batch, "Sequences per step (default: as many as fit)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->type_name("N");
-  command.add_option("--policies,--kv-cache-dtype", options->policies, policy_help)
-      ->type_name("POLICY");
-  command
-      .add_option("--load", options->load,
+                  "model's, at most 32k)");
+  add_integer_option(command, "--batch", &options->batch, {1, int64_t{1} << 30, "1 to 2^30"},
+                     "Sequences per step; default: as many as fit");
+  add_list_option(command, "--policies,--kv-cache-dtype", &options->policies, "POLICY",
+                  policy_help);
+  add_text_option(command, "--load", &options->load, "LOAD",
                   "What a service must carry: 200 (sequences at the same time) or 20000tok/s; "
-                  "prints the nodes for it")
-      ->type_name("LOAD");
+                  "prints the nodes for it");
   add_output_options(command, &options->files);
   command.footer(
       "A step reads the weights once and the cache of every sequence in the batch: time = bytes / "
@@ -215,6 +207,7 @@ std::vector<std::string> plan_facts(const PlanInputs& inputs) {
 
 std::vector<std::string> plan_notes(const PlanInputs& inputs) {
   std::vector<std::string> notes;
+  if (!inputs.model.note.empty()) notes.push_back(inputs.model.note);
   const int64_t length = inputs.model.context_length;
   if (length != 0 && inputs.contexts.back() > length) {
     notes.push_back(fmt::format("Note: the model was made for {} tokens.", tokens_text(length)));

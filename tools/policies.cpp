@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "streams.h"
+
 namespace kvart::tools {
 
 const char* const policy_help =
@@ -15,17 +19,38 @@ const std::vector<std::string>& usual_policies() {
   return words;
 }
 
+namespace {
+
+// Words are taken as they are; one that differs in its case alone is named.
+Result<ParsedPolicy> parse_word(const std::string& word) {
+  auto parsed = parse_policy(word);
+  if (parsed.ok()) return parsed;
+  std::string lower = word;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (lower == word || !parse_policy(lower).ok()) return parsed;
+  return Error{parsed.error().code, fmt::format("{}: not known; use {}", word, lower)};
+}
+
+}  // namespace
+
+Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet) {
+  auto parsed = parse_word(word);
+  if (!parsed.ok()) {
+    return Error{parsed.error().code, "--kv-cache-dtype " + parsed.error().message};
+  }
+  if (!quiet && !parsed->note.empty()) print_message(parsed->note);
+  return parsed;
+}
+
 Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words) {
-  const std::string full(open_block_format().name);
-  std::vector<std::string> all{full};
+  std::vector<std::string> all{std::string(open_block_format().name)};
   for (const std::string& word : words) {
-    if (word != full) all.push_back(word);
+    if (std::find(all.begin(), all.end(), word) == all.end()) all.push_back(word);
   }
   std::vector<NamedPolicy> policies;
   for (const std::string& word : all) {
-    auto parsed = parse_policy(word);
+    auto parsed = parse_policy_word(word, false);
     if (!parsed.ok()) return parsed.error();
-    if (!parsed->note.empty()) fmt::print(stderr, "kvart: {}\n", parsed->note);
     policies.push_back({word, std::move(parsed->policy)});
   }
   return policies;

@@ -17,8 +17,11 @@ struct NamedPolicy {
   Policy policy;
 };
 
-// Full precision, which the others are compared with, then `words`; a note of another meaning goes
-// to stderr. Error: a word that isn't known.
+// One word; a note of another meaning goes to stderr unless `quiet`. Error: a word that isn't
+// known.
+Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet);
+
+// Full precision, which the others are compared with, then `words`, each once.
 Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words);
 
 // Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both

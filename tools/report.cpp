@@ -4,39 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <filesystem>
-#include <system_error>
-
 #include "commands.h"
-#include "files.h"
+#include "options.h"
+#include "streams.h"
 
 namespace kvart::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
-bool same_file(const std::string& a, const std::string& b) {
-  if (a.empty() || b.empty()) return false;
-  std::error_code error;
-  return fs::equivalent(a, b, error) ||
-         fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error);
-}
-
-Status check_files(const OutputFiles& files, const std::string& input) {
-  if (same_file(files.json, input) || same_file(files.csv, input)) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: is the model that is read; give another output file", input)};
-  }
-  if (same_file(files.json, files.csv)) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: given for --json and --csv; give two files", files.json)};
-  }
-  return {};
-}
-
-std::string json_text(const Report& report) {
+std::string report_json(const Report& report) {
   nlohmann::ordered_json json;
   json["schema"] = fmt::format("kvart.{}.v1", report.command);
   json["version"] = KVART_VERSION;
@@ -46,38 +21,58 @@ std::string json_text(const Report& report) {
   json["verdict"] = report.verdict_facts;
   json["verdict"]["text"] = report.verdict;
   if (!report.flag.empty()) json["verdict"]["flag"] = report.flag;
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(json);
 }
 
-}  // namespace
-
-void add_output_options(CLI::App& command, OutputFiles* files) {
-  command.add_option("--json", files->json, "Write everything to FILE as JSON")->type_name("FILE");
-  command.add_option("--csv", files->csv, "Write the main table to FILE as CSV")->type_name("FILE");
-}
-
-Status publish(const Report& report, const OutputFiles& files, const std::string& input) {
-  KVART_RETURN_IF_ERROR(check_files(files, input));
-  if (!files.json.empty()) KVART_RETURN_IF_ERROR(write_file(files.json, json_text(report)));
-  if (!files.csv.empty()) {
-    KVART_RETURN_IF_ERROR(write_file(files.csv, csv_table(report.tables.front())));
-  }
+// What is printed.
+std::string report_text(const Report& report) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string out;
   for (const std::string& fact : report.facts) out += fact + "\n";
   for (const Table& table : report.tables) out += "\n" + text_table(table, terminal);
   out += "\n";
   for (const std::string& note : report.notes) out += note + "\n";
-  out += report.verdict + "\n";
-  if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() || std::fflush(stdout) != 0) {
-    return Error{ErrorCode::io, "stdout: can't be written"};
+  return out + report.verdict + "\n";
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& command, OutputFiles* files) {
+  add_text_option(command, "--json", &files->json, "FILE", "Write everything to FILE as JSON");
+  add_text_option(command, "--csv", &files->csv, "FILE", "Write the main table to FILE as CSV");
+}
+
+Result<Outputs> find_outputs(const OutputFiles& files, const std::vector<std::string>& inputs) {
+  Outputs outputs;
+  std::vector<OutputFile> found;
+  for (auto [path, output] : {std::pair(&files.json, &outputs.json), {&files.csv, &outputs.csv}}) {
+    if (path->empty()) continue;
+    auto file = OutputFile::find(*path);
+    if (!file.ok()) return file.error();
+    found.push_back(*file);
+    *output = std::move(*file);
   }
-  return {};
+  KVART_RETURN_IF_ERROR(check_outputs(found, inputs));
+  return outputs;
+}
+
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Status publish(const Report& report, const Outputs& outputs) {
+  Status first;
+  const auto keep = [&first](const Status& status) {
+    if (first.ok()) first = status;
+  };
+  if (outputs.json) keep(outputs.json->write(report_json(report)));
+  if (outputs.csv) keep(outputs.csv->write(csv_table(report.tables.front())));
+  keep(print_out(report_text(report)));
+  return first;
 }
 
 int fail(const Error& error) {
-  std::fflush(stdout);
-  fmt::print(stderr, "kvart: {}\n", error.message);
+  print_message(error.message);
   return error.code == ErrorCode::out_of_memory ? exit_no_fit : exit_error;
 }
 

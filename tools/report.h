@@ -1,11 +1,13 @@
-// What a command answers: facts, tables, notes and a verdict; printed, and written to files that
-// are asked for.
+// What a command answers: facts, tables, notes and a verdict; printed, and written to the files
+// that are asked for.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "files.h"
 #include "kvart/result.h"
 #include "table.h"
 
@@ -23,6 +25,18 @@ struct OutputFiles {
 // Adds --json and --csv.
 void add_output_options(CLI::App& command, OutputFiles* files);
 
+struct Outputs {
+  std::optional<OutputFile> json;
+  std::optional<OutputFile> csv;
+};
+
+// To be called before the work. inputs: everything that the command reads. Error: a file that can't
+// be written, that is an input, or that is given twice.
+Result<Outputs> find_outputs(const OutputFiles& files, const std::vector<std::string>& inputs);
+
+// Text that isn't UTF-8 (a path may be anything) has its wrong bytes replaced.
+std::string json_text(const nlohmann::ordered_json& json);
+
 struct Report {
   std::string command;                   // its name: part of the schema's id
   std::vector<std::string> facts;        // lines above the tables
@@ -34,9 +48,8 @@ struct Report {
   std::string flag;                      // the exact flag to use; empty: none
 };
 
-// Prints the report to stdout and writes the files. input: the file that the report is about, which
-// no output may replace; may be empty. Error: a file that can't be written.
-Status publish(const Report& report, const OutputFiles& files, const std::string& input);
+// Writes the files and prints the report to stdout. Error: what can't be written; the others are.
+Status publish(const Report& report, const Outputs& outputs);
 
 // Prints "kvart: MESSAGE" to stderr and gives the exit code for it.
 int fail(const Error& error);

@@ -1,128 +1,73 @@
 // `kvart run MODEL -p TEXT`: one answer from a quantized cache, streamed, then what it took.
-#include "run.h"
+#include <fmt/format.h>
 
-#include <fmt/core.h>
-#include <unistd.h>
-
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "commands.h"
-#include "files.h"
-#include "kvart/sampler.h"
 #include "kvart/session.h"
+#include "options.h"
+#include "policies.h"
 #include "report.h"
+#include "run_options.h"
+#include "streams.h"
 
 namespace kvart::tools {
 
 namespace {
 
-struct RunOptions {
-  std::string model;
-  std::string prompt;
-  std::string prompt_file;
-  std::string system;
-  std::string token_ids_file;
-  std::string cache_dtype = "int4";
-  std::string json_path;
-  bool raw = false;
-  int forced = 0;
-  bool ignore_eos = false;
-  bool quiet = false;
-  int max_tokens = 256;
-  int64_t context = 0;
-  int threads = 0;
-  int chunk = 512;
-  SamplingOptions sampling;
-};
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Result<std::string> read_prompt(const RunOptions& options) {
-  if (options.prompt_file.empty()) return options.prompt;
-  if (options.prompt_file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(options.prompt_file, std::ios::binary);
-  if (!file)
-    return Error{ErrorCode::not_found,
-                 options.prompt_file + ": can't be read; give a text file or - for stdin"};
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// Ids separated by white space: for benchmarks, which need the same tokens in every engine.
-Result<std::vector<int32_t>> read_token_ids(const Model& model, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return Error{ErrorCode::not_found, path + ": can't be read"};
-  std::vector<int32_t> tokens;
-  for (int64_t id = 0; file >> id;) {
-    if (id < 0 || id >= model.config().vocab) {
-      return Error{ErrorCode::invalid_argument,
-                   fmt::format("{}: token {} is not in the vocabulary of {} tokens", path, id,
-                               model.config().vocab)};
-    }
-    tokens.push_back(static_cast<int32_t>(id));
-  }
-  if (!file.eof())
-    return Error{ErrorCode::invalid_argument, path + ": holds something else than token ids"};
-  return tokens;
-}
-
-Result<std::vector<int32_t>> prompt_tokens(const Model& model, const RunOptions& options,
-                                           const std::string& prompt) {
-  if (options.raw) return model.tokenize(prompt, false);
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", options.system});
-  messages.push_back({"user", prompt});
-  return model.chat_tokens(messages);
+double megabytes(uint64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
 }
 
 // One run: its objects, and what was measured.
 class Run {
  public:
-  explicit Run(const RunOptions& options) : options_(options), sampler_(options.sampling) {}
+  Run(const RunOptions& options, RunInput input)
+      : options_(options), input_(std::move(input)), sampler_(options.sampling) {}
 
   Status load() {
-    auto parsed = parse_policy(options_.cache_dtype);
+    auto parsed = parse_policy_word(options_.cache_dtype, options_.quiet);
     if (!parsed) return parsed.error();
-    if (!parsed->note.empty()) fmt::print(stderr, "{}\n", parsed->note);
     policy_ = std::move(parsed->policy);
-    progress(fmt::format("loading {}", options_.model));
+    threads_ = threads_to_run(options_.threads, options_.quiet);
+    say(fmt::format("loading {}", options_.model));
     const auto start = std::chrono::steady_clock::now();
-    auto model = Model::load(options_.model, options_.threads);
+    auto model = Model::load(options_.model, threads_);
     if (!model) return model.error();
     model_ = std::move(model).value();
-    progress(fmt::format("loaded in {:.1f} s", seconds_since(start)));
+    say(fmt::format("loaded in {:.1f} s", seconds_since(start)));
     return {};
   }
 
   Status generate() {
     KVART_RETURN_IF_ERROR(prepare());
     KVART_RETURN_IF_ERROR(prefill());
-    return decode();
+    return forced_.empty() ? decode() : decode_forced();
   }
 
   void report() const {
-    const double prompt_s = prefill_s_ > 0 ? static_cast<double>(prompt_.size()) / prefill_s_ : 0;
-    fmt::print(stderr, "prompt  {:6} tokens  {:8.1f} tokens/s\n", prompt_.size(), prompt_s);
-    fmt::print(stderr, "answer  {:6} tokens  {:8.1f} tokens/s\n", answer_.size(), decode_rate());
-    fmt::print(stderr,
-               "cache   {:6} tokens  {} uses {:.2f} MB ({:.2f} sealed + {:.2f} open), f16 would "
-               "use {:.2f} MB: {:.2f} times\n",
-               tokens(), policy_.name, megabytes(used_bytes()), megabytes(sealed_bytes()),
-               megabytes(used_bytes() - sealed_bytes()), megabytes(f16_bytes()),
-               static_cast<double>(f16_bytes()) / static_cast<double>(used_bytes()));
+    const auto line = [](const char* what, size_t count, const std::string& rest) {
+      return fmt::format("{:<7} {:6} token{} {}", what, count, count == 1 ? " " : "s", rest);
+    };
+    const auto rate = [](double per_s) {
+      return per_s > 0 ? fmt::format(" {:8.1f} tokens/s", per_s) : std::string();
+    };
+    say(line("prompt", prompt_.size(),
+             rate(prefill_s_ > 0 ? static_cast<double>(prompt_.size()) / prefill_s_ : 0)));
+    say(line("answer", answer_.size(), rate(decode_rate())));
+    say(line("cache", static_cast<size_t>(tokens()), cache_text()));
     if (sealed_bytes() == 0) {
-      fmt::print(
-          stderr,
-          "        nothing is quantized yet: blocks of {} tokens are sealed when they are full; "
-          "the gain begins with longer contexts\n",
-          block_tokens);
+      say(
+          fmt::format("        nothing is quantized yet: blocks of {} tokens are sealed when they "
+                      "are full; the gain begins with longer contexts",
+                      block_tokens));
     }
   }
 
@@ -136,6 +81,7 @@ class Run {
     j["completion_tokens"] = answer_.size();
     j["prompt_ids"] = prompt_;
     j["completion_ids"] = answer_;
+    j["threads"] = threads_;
     j["prefill_s"] = prefill_s_;
     j["decode_s"] = decode_s_;
     j["decode_tokens_per_s"] = decode_rate();
@@ -146,17 +92,20 @@ class Run {
     return j;
   }
 
- private:
-  static double megabytes(uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+  // Of stdout.
+  [[nodiscard]] const Status& printed() const { return printed_; }
 
-  void progress(const std::string& text) const {
-    if (!options_.quiet) fmt::print(stderr, "{}\n", text);
+ private:
+  void say(const std::string& text) const {
+    if (!options_.quiet) print_line(text);
   }
 
   Status prepare() {
-    KVART_RETURN_IF_ERROR(read_tokens());
-    if (prompt_.empty())
-      return Error{ErrorCode::invalid_argument, "the prompt is empty; give text with -p or -f"};
+    KVART_RETURN_IF_ERROR(set_tokens());
+    if (prompt_.empty()) {
+      return Error{ErrorCode::invalid_argument,
+                   "the prompt gives no tokens; give text with -p or -f"};
+    }
     const int64_t limit = model_->config().context_length;
     const auto answer = forced_.empty() ? static_cast<int64_t>(options_.max_tokens)
                                         : static_cast<int64_t>(forced_.size());
@@ -167,12 +116,15 @@ class Run {
                              : limit > 0          ? std::min(limit, wanted)
                                                   : wanted;
     session.max_step_tokens = options_.chunk;
-    session.threads = options_.threads;
+    session.threads = threads_;
     if (static_cast<int64_t>(prompt_.size()) >= session.context_tokens) {
       return Error{
           ErrorCode::out_of_memory,
           fmt::format("the prompt has {} tokens, the context {}: shorten it{}", prompt_.size(),
                       session.context_tokens, options_.context > 0 ? " or raise --context" : "")};
+    }
+    if (limit > 0 && options_.context > limit) {
+      say(fmt::format("--context {}: the model was made for {} tokens", options_.context, limit));
     }
     context_ = session.context_tokens;
     auto created = Session::create(*model_, session);
@@ -181,21 +133,37 @@ class Run {
     return {};
   }
 
-  Status read_tokens() {
-    if (!options_.token_ids_file.empty()) {
-      auto tokens = read_token_ids(*model_, options_.token_ids_file);
-      if (!tokens) return tokens.error();
-      prompt_ = std::move(tokens).value();
-      const size_t forced = std::min(static_cast<size_t>(options_.forced), prompt_.size());
-      forced_.assign(prompt_.end() - static_cast<ptrdiff_t>(forced), prompt_.end());
-      prompt_.resize(prompt_.size() - forced);
+  Status set_tokens() {
+    if (!input_.token_ids.empty()) return split_token_ids();
+    if (options_.raw) {
+      prompt_ = model_->tokenize(input_.prompt, false);
       return {};
     }
-    auto prompt = read_prompt(options_);
-    if (!prompt) return prompt.error();
-    auto tokens = prompt_tokens(*model_, options_, *prompt);
-    if (!tokens) return tokens.error();
+    std::vector<ChatMessage> messages;
+    if (!options_.system.empty()) messages.push_back({"system", options_.system});
+    if (!input_.prompt.empty()) messages.push_back({"user", input_.prompt});
+    auto tokens = model_->chat_tokens(messages);
+    if (!tokens) {
+      return Error{tokens.error().code,
+                   fmt::format("{}: its chat template: {}; --raw does without it", options_.model,
+                               tokens.error().message)};
+    }
     prompt_ = std::move(tokens).value();
+    return {};
+  }
+
+  // The prompt, and the last of the ids as the answer.
+  Status split_token_ids() {
+    const int vocab = model_->config().vocab;
+    for (const int32_t id : input_.token_ids) {
+      if (id < vocab) continue;
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("{}: token {} is not in the vocabulary of {} tokens",
+                               options_.token_ids_file, id, vocab)};
+    }
+    const auto first_forced = input_.token_ids.end() - static_cast<ptrdiff_t>(options_.forced);
+    prompt_.assign(input_.token_ids.begin(), first_forced);
+    forced_.assign(first_forced, input_.token_ids.end());
     return {};
   }
 
@@ -205,17 +173,18 @@ class Run {
     sequence_ = *sequence;
     const auto start = std::chrono::steady_clock::now();
     const std::span<const int32_t> tokens = prompt_;
+    const bool show = !options_.quiet && tokens.size() > 2048;
     for (size_t done = 0; done < tokens.size();) {
       const size_t count = std::min(tokens.size() - done, static_cast<size_t>(options_.chunk));
       const bool last = done + count == tokens.size();
       KVART_RETURN_IF_ERROR(
           step(tokens.subspan(done, count), last ? WantLogits::last : WantLogits::none));
       done += count;
-      if (!options_.quiet && tokens.size() > 2048 && isatty(STDERR_FILENO) != 0) {
-        fmt::print(stderr, "\rprompt {:3.0f} %",
-                   100.0 * static_cast<double>(done) / static_cast<double>(tokens.size()));
-        if (last) fmt::print(stderr, "\r            \r");
-      }
+      if (!show) continue;
+      print_progress(last
+                         ? ""
+                         : fmt::format("prompt {:3.0f} %", 100.0 * static_cast<double>(done) /
+                                                               static_cast<double>(tokens.size())));
     }
     prefill_s_ = seconds_since(start);
     return {};
@@ -242,7 +211,6 @@ class Run {
   }
 
   Status decode() {
-    if (!forced_.empty()) return decode_forced();
     const auto stream = model_->text_stream();
     std::vector<int32_t> seen = prompt_;
     const auto start = std::chrono::steady_clock::now();
@@ -256,43 +224,78 @@ class Run {
       answer_.push_back(token);
       seen.push_back(token);
       emit(stream->push(token));
-      if (static_cast<int>(answer_.size()) == options_.max_tokens)
-        break;  // its logits would not be used
+      if (static_cast<int>(answer_.size()) == options_.max_tokens) break;  // no logits are needed
+      if (!printed_.ok() && options_.json_path.empty()) break;             // nobody reads
       KVART_RETURN_IF_ERROR(step({&token, 1}, WantLogits::last));
     }
     emit(stream->flush());
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
     decode_s_ = seconds_since(start);
+    if (printed_.ok()) printed_ = print_out("\n");
     return {};
   }
 
   void emit(const std::string& piece) {
     text_ += piece;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+    if (printed_.ok()) printed_ = print_out(piece);
   }
 
+  [[nodiscard]] std::string cache_text() const {
+    const double ratio = static_cast<double>(f16_bytes()) / static_cast<double>(used_bytes());
+    return fmt::format(
+        " {} uses {:.2f} MB ({:.2f} sealed + {:.2f} open), f16 would use {:.2f} MB: "
+        "{:.2f} times {}",
+        policy_.name, megabytes(used_bytes()), megabytes(sealed_bytes()),
+        megabytes(used_bytes() - sealed_bytes()), megabytes(f16_bytes()),
+        ratio >= 1 ? ratio : 1 / ratio, ratio >= 1 ? "smaller" : "larger");
+  }
   [[nodiscard]] int64_t tokens() const { return session_->length(sequence_); }
   [[nodiscard]] double decode_rate() const {
     return decode_s_ > 0 && answer_.size() > 1 ? static_cast<double>(answer_.size() - 1) / decode_s_
                                                : 0;
   }
+  // Bytes of one kind of block that the sequence holds. Where groups of layers have blocks of
+  // different sizes, they are what a sequence of its length needs.
+  [[nodiscard]] uint64_t held_bytes(int64_t GroupPlan::*blocks, uint64_t GroupPlan::*size,
+                                    int64_t referenced) const {
+    const auto& groups = session_->plan().groups;
+    if (groups.size() == 1) return static_cast<uint64_t>(referenced) * (groups[0].*size);
+    MemoryPlanInput input;
+    input.shape = model_->config().cache_shape();
+    input.policy = policy_;
+    input.context_tokens = tokens();
+    input.max_sequences = 1;
+    const auto plan = plan_memory(input);
+    uint64_t bytes = 0;
+    if (!plan.ok()) return bytes;
+    for (const GroupPlan& group : plan->groups) {
+      bytes += static_cast<uint64_t>(group.*blocks) * (group.*size);
+    }
+    return bytes;
+  }
   [[nodiscard]] uint64_t sealed_bytes() const {
-    return static_cast<uint64_t>(session_->stats().pages_referenced) *
-           session_->plan().groups[0].page_bytes;
+    return held_bytes(&GroupPlan::pages_per_sequence, &GroupPlan::page_bytes,
+                      session_->stats().pages_referenced);
   }
   [[nodiscard]] uint64_t used_bytes() const {
-    return sealed_bytes() + static_cast<uint64_t>(session_->stats().slots_referenced) *
-                                session_->plan().groups[0].slot_bytes;
+    return sealed_bytes() + held_bytes(&GroupPlan::slots_per_sequence, &GroupPlan::slot_bytes,
+                                       session_->stats().slots_referenced);
   }
+  // 16 bits for each value of the tokens that a layer still sees.
   [[nodiscard]] uint64_t f16_bytes() const {
-    return static_cast<uint64_t>(tokens()) * session_->plan().f16_bytes_per_token;
+    uint64_t bytes = 0;
+    for (const LayerShape& layer : model_->config().layer_shapes) {
+      const int64_t seen = layer.window == 0 ? tokens() : std::min<int64_t>(layer.window, tokens());
+      bytes += static_cast<uint64_t>(seen) * 4 * static_cast<uint64_t>(layer.kv_heads) *
+               static_cast<uint64_t>(layer.head_dim);
+    }
+    return bytes;
   }
 
   const RunOptions& options_;
+  RunInput input_;
   Sampler sampler_;
   Policy policy_;
+  int threads_ = 1;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Session> session_;
   SequenceId sequence_ = 0;
@@ -301,6 +304,7 @@ class Run {
   std::vector<int32_t> prompt_;
   std::vector<int32_t> answer_;
   std::vector<int32_t> forced_;
+  Status printed_;
   std::string text_;
   std::string finish_reason_;
   double prefill_s_ = 0;
@@ -309,31 +313,16 @@ class Run {
 
 Status run(const RunOptions& options) {
   KVART_RETURN_IF_ERROR(options.sampling.check());
-  Run one(options);
+  const auto outputs = find_outputs({options.json_path, ""}, files_read(options));
+  if (!outputs.ok()) return outputs.error();
+  auto input = read_input(options);
+  if (!input.ok()) return input.error();
+  Run one(options, std::move(*input));
   KVART_RETURN_IF_ERROR(one.load());
   KVART_RETURN_IF_ERROR(one.generate());
   one.report();
-  if (!options.json_path.empty()) return write_file(options.json_path, one.json().dump(2) + "\n");
-  return {};
-}
-
-void add_sampling_options(CLI::App& command, SamplingOptions* sampling) {
-  command
-      .add_option("--temp,--temperature", sampling->temperature, "0: always the most likely token")
-      ->capture_default_str();
-  command.add_option("--top-k", sampling->top_k, "only the K most likely tokens; 0: all")
-      ->capture_default_str();
-  command
-      .add_option("--top-p", sampling->top_p, "the smallest set of tokens with this probability")
-      ->capture_default_str();
-  command
-      .add_option("--min-p", sampling->min_p, "drop tokens below this share of the most likely one")
-      ->capture_default_str();
-  command
-      .add_option("--repetition-penalty", sampling->repetition_penalty,
-                  "above 1: fewer repetitions")
-      ->capture_default_str();
-  command.add_option("--seed", sampling->seed, "of the random draws")->capture_default_str();
+  if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(one.json())));
+  return one.printed();
 }
 
 }  // namespace
@@ -341,45 +330,10 @@ void add_sampling_options(CLI::App& command, SamplingOptions* sampling) {
 void add_run_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Answer a prompt from a quantized KV cache");
-  command->add_option("model", options->model, "GGUF file")->required();
-  auto* prompt = command->add_option("-p,--prompt", options->prompt, "the user's message");
-  command->add_option("-f,--file", options->prompt_file, "file with the message, - for stdin")
-      ->excludes(prompt);
-  command
-      ->add_option("--token-ids", options->token_ids_file,
-                   "file of prompt token ids instead of text")
-      ->excludes(prompt);
-  command
-      ->add_option("--forced", options->forced,
-                   "the last N of --token-ids are fed one by one as the answer (to measure)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--system", options->system, "system message");
-  command->add_flag("--raw", options->raw, "complete the text as it is, without the chat template");
-  command
-      ->add_option("--kv-cache-dtype", options->cache_dtype,
-                   "format or policy of the cache; see `kvart formats`")
-      ->capture_default_str();
-  command->add_option("-n,--max-tokens", options->max_tokens, "longest answer")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
-  command
-      ->add_option("--context", options->context,
-                   "tokens that the cache holds; default: prompt and answer")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--chunk", options->chunk, "prompt tokens per step")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  command->add_option("-t,--threads", options->threads, "default: all cores")
-      ->check(CLI::Range(1, 1024));
-  command->add_flag("--ignore-eos", options->ignore_eos, "go on to --max-tokens (to measure)");
-  command->add_flag("-q,--quiet", options->quiet, "no progress on stderr");
-  command->add_option("--json", options->json_path, "write text, tokens and figures to this file");
-  add_sampling_options(*command, &options->sampling);
+  add_run_options(*command, options.get());
   command->callback([options, exit_code] {
     const Status status = run(*options);
-    if (status.ok()) return;
-    *exit_code = fail(status.error());
+    if (!status.ok()) *exit_code = fail(status.error());
   });
 }
 

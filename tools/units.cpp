@@ -18,7 +18,8 @@ struct Quantity {
 
 // A finite number of 0 or more, and what follows it.
 Result<Quantity> split_quantity(std::string_view text) {
-  const Error bad{ErrorCode::invalid_argument, fmt::format("'{}' isn't a number", text)};
+  const Error bad{ErrorCode::invalid_argument,
+                  fmt::format("'{}' isn't a number; it begins with digits", text.substr(0, 40))};
   if (text.empty() || text.size() > 40 || (text[0] != '.' && (text[0] < '0' || text[0] > '9')) ||
       text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X") {
     return bad;
@@ -33,28 +34,34 @@ Result<Quantity> split_quantity(std::string_view text) {
   return Quantity{value, unit};
 }
 
-constexpr std::array<std::pair<std::string_view, double>, 15> byte_units{{
+constexpr std::array<std::pair<std::string_view, double>, 14> byte_units{{
     {"", 1},
-    {"B", 1},
-    {"kB", 1e3},
-    {"KB", 1e3},
-    {"MB", 1e6},
-    {"GB", 1e9},
-    {"TB", 1e12},
-    {"K", 1e3},
-    {"M", 1e6},
-    {"G", 1e9},
-    {"T", 1e12},
-    {"KiB", 1024.0},
-    {"MiB", 1048576.0},
-    {"GiB", 1073741824.0},
-    {"TiB", 1099511627776.0},
+    {"b", 1},
+    {"kb", 1e3},
+    {"mb", 1e6},
+    {"gb", 1e9},
+    {"tb", 1e12},
+    {"k", 1e3},
+    {"m", 1e6},
+    {"g", 1e9},
+    {"t", 1e12},
+    {"kib", 1024.0},
+    {"mib", 1048576.0},
+    {"gib", 1073741824.0},
+    {"tib", 1099511627776.0},
 }};
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
 
 Result<double> scaled_bytes(const Quantity& quantity, std::string_view unit,
                             std::string_view text) {
+  const std::string lower = lower_case(unit);
   for (const auto& [name, factor] : byte_units) {
-    if (name == unit) return quantity.value * factor;
+    if (name == lower) return quantity.value * factor;
   }
   return Error{
       ErrorCode::invalid_argument,
@@ -69,7 +76,8 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   const auto bytes = scaled_bytes(*quantity, quantity->unit, text);
   if (!bytes.ok()) return bytes.error();
   if (*bytes < 1 || *bytes >= 9.2e18) {
-    return Error{ErrorCode::invalid_argument, fmt::format("'{}' is out of range", text)};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("'{}' is out of range; sizes are 1 byte to 9.2e18", text)};
   }
   return static_cast<uint64_t>(std::llround(*bytes));
 }
@@ -78,7 +86,8 @@ Result<double> parse_bandwidth(std::string_view text) {
   const auto quantity = split_quantity(text);
   if (!quantity.ok()) return quantity.error();
   std::string_view unit = quantity->unit;
-  if (unit.size() > 2 && unit.substr(unit.size() - 2) == "/s") unit.remove_suffix(2);
+  const std::string_view end = unit.size() > 2 ? unit.substr(unit.size() - 2) : "";
+  if (end == "/s" || end == "/S") unit.remove_suffix(2);
   const auto bytes = scaled_bytes(*quantity, unit, text);
   if (!bytes.ok()) return bytes.error();
   if (*bytes < 1e6 || *bytes > 1e17) {
@@ -94,7 +103,7 @@ Result<int64_t> parse_tokens(std::string_view text) {
   double factor = 0;
   if (quantity->unit.empty()) factor = 1;
   if (quantity->unit == "k" || quantity->unit == "K") factor = 1024;
-  if (quantity->unit == "M") factor = 1048576;
+  if (quantity->unit == "m" || quantity->unit == "M") factor = 1048576;
   const double tokens = quantity->value * factor;
   if (tokens < 1 || tokens > 2147483648.0 || tokens != std::floor(tokens)) {
     return Error{ErrorCode::invalid_argument,
@@ -108,7 +117,7 @@ Result<int64_t> parse_tokens(std::string_view text) {
 Result<Load> parse_load(std::string_view text) {
   const auto quantity = split_quantity(text);
   if (!quantity.ok()) return quantity.error();
-  const std::string& unit = quantity->unit;
+  const std::string unit = lower_case(quantity->unit);
   const bool sequences = unit.empty() || unit == "seq" || unit == "sequences";
   const bool tokens = unit == "tok/s" || unit == "tokens/s";
   if ((!sequences && !tokens) || quantity->value <= 0 || quantity->value > 1e15) {
@@ -127,6 +136,10 @@ std::string with_commas(uint64_t value) {
     digits.insert(at, ",");
   }
   return digits;
+}
+
+std::string counted(uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", with_commas(count), what, count == 1 ? "" : "s");
 }
 
 std::string gigabytes(double bytes) {

@@ -9,8 +9,8 @@
 
 namespace kvart::tools {
 
-// "60GB" (decimal), "60GiB", "512MB", "1e9", "4096": bytes. Error: anything else, negative, beyond
-// 2^63.
+// "60GB" (decimal), "60GiB", "512mb", "1e9", "4096": bytes; the case of units doesn't matter.
+// Error: anything else, negative, beyond 2^63.
 Result<uint64_t> parse_bytes(std::string_view text);
 
 // "3.35TB/s", "900GB/s" or a plain number of bytes: bytes per second, above 0.
@@ -28,6 +28,8 @@ struct Load {
 Result<Load> parse_load(std::string_view text);
 
 std::string with_commas(uint64_t value);  // 131,072
+// "1 node", "2 nodes"
+std::string counted(uint64_t count, std::string_view what);
 std::string gigabytes(double bytes);      // 4.29 GB
 std::string tokens_text(int64_t tokens);  // 32,768
 

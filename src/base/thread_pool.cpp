@@ -4,12 +4,15 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "kvart/cores.h"
 
 namespace kvart {
 
 namespace {
-// A decode step has hundreds of short parallel regions: spin this long before sleeping.
+// A decode step has hundreds of short parallel regions: spin this long before sleeping. With more
+// threads than cores, who spins keeps another from the work that he waits for.
 constexpr int spins_before_sleep = 20000;
+constexpr int spins_when_crowded = 50;
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -22,6 +25,7 @@ void pause_cpu() {
 
 ThreadPool::ThreadPool(int threads) {
   KVART_CHECK(threads >= 1, "threads %d", threads);
+  spins_ = threads > usable_cores() ? spins_when_crowded : spins_before_sleep;
   workers_.reserve(static_cast<size_t>(threads) - 1);
   for (int i = 1; i < threads; ++i) {
     try {
@@ -64,7 +68,7 @@ void ThreadPool::run(int count, const std::function<void(int, int)>& task) {
   int spins = 0;
   while (busy_.load(std::memory_order_acquire) != 0) {
     pause_cpu();
-    if (++spins > spins_before_sleep) std::this_thread::yield();
+    if (++spins > spins_) std::this_thread::yield();
   }
 }
 
@@ -72,8 +76,7 @@ void ThreadPool::work(int thread) {
   unsigned seen = 0;
   for (;;) {
     int spins = 0;
-    while (round_.load(std::memory_order_acquire) == seen && !stop_.load() &&
-           ++spins < spins_before_sleep) {
+    while (round_.load(std::memory_order_acquire) == seen && !stop_.load() && ++spins < spins_) {
       pause_cpu();
     }
     if (round_.load(std::memory_order_acquire) == seen) {

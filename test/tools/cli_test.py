@@ -2,53 +2,12 @@
 # Runs the command line as a user does. Argument: the program `kvart`.
 import csv
 import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
-KVART = sys.argv.pop(1)
-LLAMA = {
-    "model_type": "llama",
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-}
+from cli import LLAMA, Case, model_cache, run
 
 
-def run(*arguments):
-    return subprocess.run(
-        [KVART, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
-    )
-
-
-def model_cache():
-    folder = os.environ.get("KVART_CACHE_DIR")
-    if not folder:
-        folder = os.path.join(
-            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kvart"
-        )
-    return pathlib.Path(folder, "models")
-
-
-class CommandLine(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def run_json(self, *arguments, code=0):
-        path = self.folder / "out.json"
-        done = run(*arguments, "--json", path)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return json.loads(path.read_text()), done.stdout
-
+class CommandLine(Case):
     def plan(self, *arguments, code=0):
         found, text = self.run_json("plan", *arguments, code=code)
         rows = {
@@ -56,21 +15,14 @@ class CommandLine(unittest.TestCase):
         }
         return found, rows, text
 
-    def refused(self, *arguments, words=()):
-        done = run(*arguments)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertEqual(done.stdout, "")
-        for word in words:
-            self.assertIn(word, done.stderr)
-
     def test_help_and_version(self):
         self.assertEqual(run("--version").returncode, 0)
-        for command in ("plan", "bytes", "formats", "run"):
+        for command in ("plan", "bytes", "formats", "run", "inspect"):
             done = run(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn("--json", done.stdout)
         self.assertEqual(run().returncode, 1)
-        self.assertEqual(run("nonsense").returncode, 1)
+        self.refused("nonsense", words=["'nonsense' isn't a command", "plan"])
 
     def test_formats(self):
         found, text = self.run_json("formats")
@@ -94,7 +46,7 @@ class CommandLine(unittest.TestCase):
         self.assertAlmostEqual(presets["int4"]["ratio_to_f16"], 3.5556, 3)
         self.assertIn("q8_0", {row["word"] for row in found["aliases"]})
         self.assertIn("--kv-cache-dtype", text)
-        self.refused("formats", "--head-dim", 40, words=["--head-dim 40"])
+        self.refused("formats", "--head-dim", 40, words=["--head-dim: 40"])
 
     def test_bytes_exact_beside_naive(self):
         found, text = self.run_json(
@@ -235,16 +187,6 @@ class CommandLine(unittest.TestCase):
             rows = list(csv.DictReader(stream))
         self.assertEqual({row["figures"] for row in rows}, {"naive", "exact"})
         self.assertEqual(list(self.folder.iterdir()), [path])
-
-    def test_outputs_never_damage_inputs(self):
-        config = self.folder / "config.json"
-        config.write_text(json.dumps(LLAMA))
-        self.refused("bytes", config, "--json", config, words=["another output file"])
-        self.refused("bytes", config, "--csv", self.folder / "." / "config.json")
-        self.assertEqual(json.loads(config.read_text()), LLAMA)
-        out = self.folder / "x"
-        self.refused("bytes", config, "--csv", out, "--json", out, words=["two files"])
-        self.refused("formats", "--json", self.folder / "none" / "x.json", words=["none"])
 
     def test_wrong_words(self):
         self.refused("bytes", "Llama-9-8B", words=["Llama-3-8B", "GGUF"])

@@ -1,6 +1,8 @@
 // Units, tables, built-in shapes, GPUs and the arithmetic of plans.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -12,7 +14,9 @@
 #include "tools/files.h"
 #include "tools/gpus.h"
 #include "tools/model_shapes.h"
+#include "tools/options.h"
 #include "tools/policies.h"
+#include "tools/run_options.h"
 #include "tools/table.h"
 #include "tools/units.h"
 
@@ -20,6 +24,7 @@ namespace kvart::tools {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Units, BytesAreDecimalOrBinaryAsTheUnitSays) {
   EXPECT_EQ(*parse_bytes("60GB"), 60000000000u);
@@ -28,6 +33,8 @@ TEST(Units, BytesAreDecimalOrBinaryAsTheUnitSays) {
   EXPECT_EQ(*parse_bytes("1.5kB"), 1500u);
   EXPECT_EQ(*parse_bytes("4096"), 4096u);
   EXPECT_EQ(*parse_bytes("1e9"), 1000000000u);
+  EXPECT_EQ(*parse_bytes("80gb"), 80000000000u);
+  EXPECT_EQ(*parse_bytes("2gib"), 2147483648u);
 }
 
 TEST(Units, WhatIsNoSizeIsRefused) {
@@ -91,20 +98,130 @@ TEST(Table, CsvQuotesAndJsonKeepsNumbers) {
   EXPECT_TRUE(rows[1]["bytes_per_token"].is_null());
 }
 
-TEST(Files, ReplacedAsAWholeAndNothingLeftBehind) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "kvart_files";
-  std::filesystem::create_directory(folder);
-  const std::string path = (folder / "out.json").string();
-  ASSERT_TRUE(write_file(path, "first, longer than the second").ok());
-  ASSERT_TRUE(write_file(path, "second").ok());
-  std::ifstream stream(path);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "second");
-  const std::filesystem::directory_iterator files(folder);
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
-  const Status status = write_file((folder / "none" / "out.json").string(), "x");
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.error().message, HasSubstr("none"));
-  std::filesystem::remove_all(folder);
+class Files : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) / "kvart_files";
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+  [[nodiscard]] std::string made(const std::string& name) const {
+    std::ofstream(path(name)) << name;
+    return path(name);
+  }
+  [[nodiscard]] std::string text(const std::string& name) const {
+    std::ifstream stream(path(name));
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  [[nodiscard]] auto count() const {
+    const std::filesystem::directory_iterator files(folder_);
+    return std::distance(begin(files), end(files));
+  }
+  // Names alone.
+  static std::set<std::string> names(const std::vector<std::string>& paths) {
+    std::set<std::string> found;
+    for (const std::string& one : paths) {
+      found.insert(std::filesystem::path(one).filename().string());
+    }
+    return found;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(Files, ReplacedAsAWholeAndNothingLeftBehind) {
+  const auto out = OutputFile::find(path("out.json"));
+  ASSERT_TRUE(out.ok());
+  EXPECT_EQ(count(), 0);
+  ASSERT_TRUE(out->write("first, longer than the second").ok());
+  ASSERT_TRUE(out->write("second").ok());
+  EXPECT_EQ(text("out.json"), "second");
+  EXPECT_EQ(count(), 1);
+  const auto none = OutputFile::find(path("none/out.json"));
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("none"));
+  EXPECT_FALSE(OutputFile::find("").ok());
+  EXPECT_FALSE(OutputFile::find(path("")).ok());
+}
+
+TEST_F(Files, OneThatAKilledProgramLeftIsPassedOver) {
+  const std::string left = made(fmt::format(".kvart.{}.0.tmp", ::getpid()));
+  ASSERT_TRUE(OutputFile::find(path("out.json"))->write("x").ok());
+  EXPECT_EQ(text("out.json"), "x");
+  EXPECT_TRUE(std::filesystem::exists(left));
+  EXPECT_EQ(count(), 2);
+}
+
+TEST_F(Files, AllPartsOfASplitModelAreItsFiles) {
+  const std::string part = made("a-00002-of-00003.gguf");
+  for (const char* name : {"a-00001-of-00003.gguf", "a-00003-of-00003.gguf", "b.gguf",
+                           "ab-00001-of-00003.gguf", "config.json"}) {
+    ASSERT_FALSE(made(name).empty());
+  }
+  EXPECT_EQ(names(files_of_model(part)),
+            (std::set<std::string>{"a-00001-of-00003.gguf", "a-00002-of-00003.gguf",
+                                   "a-00003-of-00003.gguf"}));
+  EXPECT_EQ(names(files_of_model(path("b.gguf"))), std::set<std::string>{"b.gguf"});
+  const auto first = OutputFile::find(path("a-00001-of-00003.gguf"));
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(check_outputs({*first}, files_of_model(part)).ok());
+}
+
+TEST_F(Files, ACheckpointIsItsFolder) {
+  for (const char* name : {"config.json", "tokenizer.json", "model-00001-of-00002.safetensors",
+                           "model.safetensors.index.json", "result.json", "README.md"}) {
+    ASSERT_FALSE(made(name).empty());
+  }
+  const auto found = names(files_of_model(path("")));
+  EXPECT_TRUE(found.contains("config.json"));
+  EXPECT_TRUE(found.contains("tokenizer.json"));
+  EXPECT_TRUE(found.contains("model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(found.contains("model.safetensors.index.json"));
+  EXPECT_FALSE(found.contains("result.json"));
+  EXPECT_EQ(names(files_of_model(path("config.json"))).size(), 4u);
+}
+
+TEST(Options, WholeNumbersAreStrict) {
+  const IntegerRange range{-5, 100, ""};
+  EXPECT_EQ(*parse_integer("010", range), 10);
+  EXPECT_EQ(*parse_integer("-5", range), -5);
+  for (const char* text :
+       {"", " 1", "1 ", "+1", "0x1", "1.0", "1e1", "101", "-6", "nan", "99999999999999999999"}) {
+    const auto value = parse_integer(text, range);
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_THAT(value.error().message, HasSubstr("-5 to 100"));
+  }
+  EXPECT_EQ(*parse_unsigned("18446744073709551615"), UINT64_MAX);
+  EXPECT_FALSE(parse_unsigned("-1").ok());
+  EXPECT_FALSE(parse_unsigned("18446744073709551616").ok());
+}
+
+TEST(Options, NumbersAreFiniteAndInRange) {
+  EXPECT_DOUBLE_EQ(*parse_number("0.5", {0, 1, true}), 0.5);
+  EXPECT_DOUBLE_EQ(*parse_number("0", {0, 1, false}), 0);
+  for (const char* text : {"0", "nan", "inf", "-inf", "1.1", "1e999", "", "0.5x", "0x1p-1"}) {
+    EXPECT_FALSE(parse_number(text, {0, 1, true}).ok()) << text;
+  }
+}
+
+TEST(Options, TheClosestWord) {
+  EXPECT_EQ(closest_word("byte", {"run", "plan", "bytes"}), "bytes");
+  EXPECT_EQ(closest_word("PLAN", {"run", "plan", "bytes"}), "plan");
+  EXPECT_EQ(closest_word("zzz", {"run", "plan", "bytes"}), "");
+}
+
+TEST(Options, TokenIds) {
+  EXPECT_EQ(*parse_token_ids(" 1\n22\t3 ", "ids"), (std::vector<int32_t>{1, 22, 3}));
+  EXPECT_TRUE(parse_token_ids("", "ids")->empty());
+  const auto wrong = parse_token_ids("1 2147483648", "ids");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, HasSubstr("ids: word 2, '2147483648'"));
 }
 
 TEST(Shapes, EachHasThePublishedNumberOfParameters) {
@@ -148,7 +265,8 @@ TEST(Gpus, Names) {
   EXPECT_DOUBLE_EQ(find_gpu("H200")->bandwidth_bytes_s, 4.8e12);
   const auto several = find_gpu("a100");
   ASSERT_FALSE(several.ok());
-  EXPECT_THAT(several.error().message, HasSubstr("A100-80GB"));
+  EXPECT_THAT(several.error().message, HasSubstr("A100-40GB or A100-80GB"));
+  EXPECT_THAT(several.error().message, Not(HasSubstr("H100")));
   EXPECT_FALSE(find_gpu("").ok());
   EXPECT_FALSE(find_gpu("H1000").ok());
 }
@@ -302,6 +420,7 @@ TEST(Policies, FullPrecisionComesFirstAndOnce) {
   ASSERT_TRUE(policies.ok());
   ASSERT_EQ(policies->size(), 2u);
   EXPECT_EQ((*policies)[0].word, "f16");
+  EXPECT_EQ(parse_policies({"int4", "int4", "f16"})->size(), 2u);
   const auto wrong = parse_policies({"int5"});
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(wrong.error().message, HasSubstr("k6v4"));
