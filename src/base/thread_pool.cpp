@@ -9,10 +9,12 @@
 namespace kvart {
 
 namespace {
-// A decode step has hundreds of short parallel regions: spin this long before sleeping. With more
-// threads than cores, who spins keeps another from the work that he waits for.
-constexpr int spins_before_sleep = 20000;
-constexpr int spins_when_crowded = 50;
+// A decode step has hundreds of short parallel regions: a thread looks this often before it sleeps.
+// It pauses between the first looks and then yields: where other programs, or threads of its own,
+// want the cores, who only looks keeps others from the work that he waits for.
+constexpr int looks_before_sleep = 4000;
+constexpr int looks_before_yield = 400;
+constexpr int looks_before_yield_when_crowded = 50;
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -21,11 +23,21 @@ void pause_cpu() {
   std::this_thread::yield();
 #endif
 }
+
+// Between two looks; look: how many there were.
+void wait_a_moment(int look, int before_yield) {
+  if (look < before_yield) {
+    pause_cpu();
+  } else {
+    std::this_thread::yield();
+  }
+}
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   KVART_CHECK(threads >= 1, "threads %d", threads);
-  spins_ = threads > usable_cores() ? spins_when_crowded : spins_before_sleep;
+  looks_before_yield_ =
+      threads > usable_cores() ? looks_before_yield_when_crowded : looks_before_yield;
   workers_.reserve(static_cast<size_t>(threads) - 1);
   for (int i = 1; i < threads; ++i) {
     try {
@@ -65,19 +77,18 @@ void ThreadPool::run(int count, const std::function<void(int, int)>& task) {
   }
   wake_.notify_all();
   drain(0);
-  int spins = 0;
-  while (busy_.load(std::memory_order_acquire) != 0) {
-    pause_cpu();
-    if (++spins > spins_) std::this_thread::yield();
+  for (int look = 0; busy_.load(std::memory_order_acquire) != 0;) {
+    wait_a_moment(look, looks_before_yield_);
+    if (look < looks_before_yield_) ++look;
   }
 }
 
 void ThreadPool::work(int thread) {
   unsigned seen = 0;
   for (;;) {
-    int spins = 0;
-    while (round_.load(std::memory_order_acquire) == seen && !stop_.load() && ++spins < spins_) {
-      pause_cpu();
+    for (int look = 0; look < looks_before_sleep; ++look) {
+      if (round_.load(std::memory_order_acquire) != seen || stop_.load()) break;
+      wait_a_moment(look, looks_before_yield_);
     }
     if (round_.load(std::memory_order_acquire) == seen) {
       std::unique_lock lock(mutex_);

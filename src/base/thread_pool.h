@@ -30,7 +30,7 @@ class ThreadPool {
   void work(int thread);
   void drain(int thread);
 
-  int spins_ = 0;  // how often a thread looks for work, or for its end, before it yields
+  int looks_before_yield_ = 0;  // for work, or for its end
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
