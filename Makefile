@@ -1,7 +1,8 @@
 # The commands of every day; `make help` lists them. Each installs what it needs on Debian 12 and
 # Ubuntu 24.04.
 .DEFAULT_GOAL := help
-.PHONY: help setup model model-qwen model-gemma build demo test asan tsan fuzz tidy format check-format clean
+.PHONY: help setup model model-qwen model-gemma build demo test asan tsan fuzz tidy format
+.PHONY: check-format clean
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 3600

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "streams.h"
 
@@ -21,6 +22,43 @@ const std::vector<std::string>& usual_policies() {
 
 namespace {
 
+constexpr size_t max_policy_file_bytes = 1 << 20;
+
+bool is_policy_file(const std::string& word) {
+  for (const std::string_view suffix : {".yaml", ".yml", ".json"}) {
+    if (word.size() > suffix.size() &&
+        word.compare(word.size() - suffix.size(), suffix.size(), suffix) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<ParsedPolicy> parse_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(max_policy_file_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.eof() || file.gcount() == 0) {
+    return Error{ErrorCode::io, fmt::format("{}: can't be read, is empty, or has more than {} "
+                                            "bytes; give a file of bits per layer",
+                                            path, max_policy_file_bytes)};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return parse_layer_bits(text, path);
+}
+
+// "K in 30 of 32 layers (not in 3, 17)"
+std::string coverage(const char* side, const std::vector<int>& layers, int count) {
+  std::string missing;
+  for (int layer = 0; layer < count; ++layer) {
+    if (std::find(layers.begin(), layers.end(), layer) != layers.end()) continue;
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", layer);
+  }
+  const bool some = !layers.empty() && !missing.empty();
+  return fmt::format("{} in {} of {} layers{}", side, layers.size(), count,
+                     some ? " (not in " + missing + ")" : "");
+}
+
 // Words are taken as they are; one that differs in its case alone is named.
 Result<ParsedPolicy> parse_word(const std::string& word) {
   auto parsed = parse_policy(word);
@@ -33,8 +71,33 @@ Result<ParsedPolicy> parse_word(const std::string& word) {
 
 }  // namespace
 
+std::string declared_policy(const ModelConfig& config, bool quiet) {
+  const std::string full(open_block_format().name);
+  const auto say = [&](const std::string& text) {
+    if (!quiet) print_message("auto: " + text);
+  };
+  if (config.kv_scheme.empty()) {
+    say(fmt::format("{} declares no format of its KV cache: {}, full precision", config.source,
+                    full));
+    return full;
+  }
+  const auto parsed = parse_policy(config.kv_scheme);
+  if (!parsed.ok()) {
+    say(fmt::format("{} declares {}, which isn't a format here: {}, full precision. {}",
+                    config.kv_scheme_place, config.kv_scheme, full, parsed.error().message));
+    return full;
+  }
+  say(
+      fmt::format("{}, as {} declares; its stored scales ({}, {}) aren't needed: there is one for "
+                  "each token and head",
+                  parsed->policy.name, config.kv_scheme_place,
+                  coverage("K", config.k_scale_layers, config.layers),
+                  coverage("V", config.v_scale_layers, config.layers)));
+  return parsed->policy.name;
+}
+
 Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet) {
-  auto parsed = parse_word(word);
+  auto parsed = is_policy_file(word) ? parse_file(word) : parse_word(word);
   if (!parsed.ok()) {
     return Error{parsed.error().code, "--kv-cache-dtype " + parsed.error().message};
   }

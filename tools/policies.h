@@ -8,6 +8,7 @@
 
 #include "kvart/format.h"
 #include "kvart/memory_plan.h"
+#include "kvart/model_config.h"
 #include "kvart/result.h"
 
 namespace kvart::tools {
@@ -17,8 +18,12 @@ struct NamedPolicy {
   Policy policy;
 };
 
-// One word; a note of another meaning goes to stderr unless `quiet`. Error: a word that isn't
-// known.
+// `auto`: the word for what the checkpoint declares its KV cache to be, or full precision; a line
+// on stderr says which and why, unless `quiet`.
+std::string declared_policy(const ModelConfig& config, bool quiet);
+
+// One word, or a file of bits per layer (NAME.yaml, .yml, .json); a note of another meaning goes to
+// stderr unless `quiet`. Error: a word that isn't known, a file that can't be read.
 Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet);
 
 // Full precision, which the others are compared with, then `words`, each once.

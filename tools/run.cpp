@@ -33,9 +33,8 @@ class Run {
       : options_(options), input_(std::move(input)), sampler_(options.sampling) {}
 
   Status load() {
-    auto parsed = parse_policy_word(options_.cache_dtype, options_.quiet);
-    if (!parsed) return parsed.error();
-    policy_ = std::move(parsed->policy);
+    const bool declared = options_.cache_dtype == "auto";
+    if (!declared) KVART_RETURN_IF_ERROR(set_policy(options_.cache_dtype));
     threads_ = threads_to_run(options_.threads, options_.quiet);
     say(fmt::format("loading {}", options_.model));
     const auto start = std::chrono::steady_clock::now();
@@ -43,6 +42,14 @@ class Run {
     if (!model) return model.error();
     model_ = std::move(model).value();
     say(fmt::format("loaded in {:.1f} s", seconds_since(start)));
+    if (!declared) return {};
+    return set_policy(declared_policy(model_->config(), options_.quiet));
+  }
+
+  Status set_policy(const std::string& word) {
+    auto parsed = parse_policy_word(word, options_.quiet);
+    if (!parsed) return parsed.error();
+    policy_ = std::move(parsed->policy);
     return {};
   }
 

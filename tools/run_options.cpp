@@ -76,7 +76,8 @@ Status check_token_ids(const RunOptions& options, const std::vector<int32_t>& id
 void add_run_options(CLI::App& command, RunOptions* options) {
   add_prompt_options(command, options);
   add_text_option(command, "--kv-cache-dtype", &options->cache_dtype, "POLICY",
-                  "Format or policy of the cache; see `kvart formats`")
+                  "Format or policy of the cache, see `kvart formats`; a file of bits per layer "
+                  "(.yaml, .json); or auto: what the checkpoint declares")
       ->default_str(options->cache_dtype);
   add_integer_option(command, "-n,--max-tokens", &options->max_tokens, {1, 1 << 24, ""},
                      "Longest answer in tokens")

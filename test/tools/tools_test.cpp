@@ -426,5 +426,42 @@ TEST(Policies, FullPrecisionComesFirstAndOnce) {
   EXPECT_THAT(wrong.error().message, HasSubstr("k6v4"));
 }
 
+TEST(Policies, AutoIsWhatTheCheckpointDeclares) {
+  ModelConfig config;
+  config.source = "config.json";
+  config.layers = 3;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(declared_policy(config, false), "f16");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("declares no format"));
+  config.kv_scheme = "fp8";
+  config.kv_scheme_place = "config.json: quantization_config.kv_cache_scheme";
+  config.k_scale_layers = {0, 2};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(declared_policy(config, false), "fp8");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr("kv_cache_scheme declares"),
+                             HasSubstr("K in 2 of 3 layers (not in 1), V in 0 of 3 layers")));
+  config.kv_scheme = "nvfp4";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(declared_policy(config, false), "f16");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the nearest is int4"));
+  testing::internal::CaptureStderr();
+  declared_policy(config, true);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Policies, AFileOfBitsPerLayer) {
+  const std::string path = testing::TempDir() + "kvart_bits.yaml";
+  std::ofstream(path) << "0: {nbits_key: 8, nbits_value: 4}\n1: {nbits_key: 6, nbits_value: 4}\n";
+  const auto parsed = parse_policy_word(path, true);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->policy.name, "0:k8v4,1:k6v4");
+  std::ofstream(path) << "";
+  EXPECT_FALSE(parse_policy_word(path, true).ok());
+  const auto absent = parse_policy_word("/no/such/file.json", true);
+  ASSERT_FALSE(absent.ok());
+  EXPECT_THAT(absent.error().message, HasSubstr("/no/such/file.json: can't be read"));
+}
+
 }  // namespace
 }  // namespace kvart::tools
