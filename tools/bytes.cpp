@@ -217,7 +217,8 @@ Result<int64_t> chosen_context(const std::string& text, const ModelSource& model
 }
 
 Status run_bytes(const BytesOptions& options) {
-  const auto outputs = find_outputs(options.files, files_of_model(options.model));
+  const auto outputs = find_outputs(
+      options.files, with_policy_files(files_of_model(options.model), options.policies));
   if (!outputs.ok()) return outputs.error();
   const auto model = find_model(options.model);
   if (!model.ok()) return model.error();

@@ -105,7 +105,8 @@ Table plan_table(const PlanInputs& inputs, const std::vector<PlanRow>& rows) {
 }
 
 Result<bool> run_plan(const PlanOptions& options) {
-  const auto outputs = find_outputs(options.files, files_of_model(options.model));
+  const auto outputs = find_outputs(
+      options.files, with_policy_files(files_of_model(options.model), options.policies));
   if (!outputs.ok()) return outputs.error();
   const auto inputs = read_plan_inputs(options);
   if (!inputs.ok()) return inputs.error();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "streams.h"
 
@@ -70,6 +71,12 @@ Result<ParsedPolicy> parse_word(const std::string& word) {
 }
 
 }  // namespace
+
+std::vector<std::string> with_policy_files(std::vector<std::string> inputs,
+                                           const std::vector<std::string>& words) {
+  std::copy_if(words.begin(), words.end(), std::back_inserter(inputs), is_policy_file);
+  return inputs;
+}
 
 std::string declared_policy(const ModelConfig& config, bool quiet) {
   const std::string full(open_block_format().name);

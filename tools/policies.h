@@ -18,6 +18,10 @@ struct NamedPolicy {
   Policy policy;
 };
 
+// `inputs` and those of `words` that are files of bits per layer: what a command reads.
+std::vector<std::string> with_policy_files(std::vector<std::string> inputs,
+                                           const std::vector<std::string>& words);
+
 // `auto`: the word for what the checkpoint declares its KV cache to be, or full precision; a line
 // on stderr says which and why, unless `quiet`.
 std::string declared_policy(const ModelConfig& config, bool quiet);

@@ -7,6 +7,7 @@
 
 #include "files.h"
 #include "options.h"
+#include "policies.h"
 #include "streams.h"
 #include "units.h"
 
@@ -105,7 +106,7 @@ std::vector<std::string> files_read(const RunOptions& options) {
   for (const std::string& file : {options.prompt_file, options.token_ids_file}) {
     if (!file.empty()) files.push_back(file);
   }
-  return files;
+  return with_policy_files(std::move(files), {options.cache_dtype});
 }
 
 Result<std::vector<int32_t>> parse_token_ids(const std::string& text, const std::string& name) {

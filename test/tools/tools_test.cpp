@@ -456,6 +456,8 @@ TEST(Policies, AFileOfBitsPerLayer) {
   const auto parsed = parse_policy_word(path, true);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   EXPECT_EQ(parsed->policy.name, "0:k8v4,1:k6v4");
+  EXPECT_EQ(with_policy_files({"model"}, {"int4", path}),
+            (std::vector<std::string>{"model", path}));
   std::ofstream(path) << "";
   EXPECT_FALSE(parse_policy_word(path, true).ok());
   const auto absent = parse_policy_word("/no/such/file.json", true);
