@@ -82,7 +82,7 @@ class Run {
     GroupPlan& group = config.plan.groups[0];
     group.slots += prefill_rows / block_tokens;
     config.plan.total_bytes += prefill_rows / block_tokens * group.slot_bytes;
-    cache_ = or_exit(KvCache::create(std::move(config)));
+    cache_ = or_exit(KvCache::create(config));
     attention_ = or_exit(Attention::create(cache_.get(), isa, &pool, prefill_rows, shape.q_heads));
     std::mt19937 random(1);
     std::normal_distribution<float> normal;

@@ -79,7 +79,7 @@ std::vector<std::string> with_policy_files(std::vector<std::string> inputs,
 }
 
 std::string declared_policy(const ModelConfig& config, bool quiet) {
-  const std::string full(open_block_format().name);
+  std::string full(open_block_format().name);
   const auto say = [&](const std::string& text) {
     if (!quiet) print_message("auto: " + text);
   };

@@ -121,7 +121,7 @@ Result<BlockGroup> take_group(const CacheConfig& config, const PageLayout& page_
 
 }  // namespace
 
-Result<std::unique_ptr<KvCache>> KvCache::create(CacheConfig config) {
+Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
   KVART_RETURN_IF_ERROR(check_shape(config.shape));
   const std::vector<LayerShape>& layers = config.shape.layers;
   Result<std::vector<LayerFormats>> formats =

@@ -63,7 +63,7 @@ struct CacheStats : BlockCounts {  // of all groups
 class KvCache {
  public:
   // Takes all memory at once. Error: a plan of another shape or policy, memory that can't be had.
-  static Result<std::unique_ptr<KvCache>> create(CacheConfig config);
+  static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   virtual ~KvCache() = default;
 
   // Starts a sequence. Looks up the longest committed prefix of `tokens` (at most tokens.size() - 1

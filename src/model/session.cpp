@@ -251,7 +251,7 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model,
   config.model_fingerprint = model.fingerprint();
   config.plan = *plan;
   config.prefix_caching = options.prefix_caching;
-  auto cache = KvCache::create(std::move(config));
+  auto cache = KvCache::create(config);
   if (!cache) return cache.error();
   auto session = std::make_unique<ModelSession>(loaded, options, std::move(plan).value(),
                                                 std::move(cache).value());

@@ -141,7 +141,7 @@ std::string gguf_name_of(const std::string& name, bool post_norms) {
   return inner;
 }
 
-Status TensorTable::add(std::string name, StoredTensor tensor) {
+Status TensorTable::add(std::string name, StoredTensor&& tensor) {
   const auto [found, added] = tensors_.try_emplace(std::move(name), std::move(tensor));
   if (added) return {};
   return Error{ErrorCode::invalid_file,

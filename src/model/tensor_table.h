@@ -26,7 +26,7 @@ struct StoredTensor {
 class TensorTable {
  public:
   // Error: a name that is there already, in another part of the model.
-  Status add(std::string name, StoredTensor tensor);
+  Status add(std::string name, StoredTensor&& tensor);
 
   // Adds all tensors of one file. Their data must outlive the table.
   Status add_gguf(const GgufFile& file);

@@ -134,7 +134,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-Result<MappedFile> MappedFile::map(int descriptor, size_t size, std::string path) {
+Result<MappedFile> MappedFile::map(int descriptor, size_t size, const std::string& path) {
   MappedFile file;
   file.path_ = printable(path, 512);
   const auto failed = [&](const char* what) {
@@ -171,10 +171,9 @@ Error MappedFile::changed() const {
 Status MappedFile::check() const {
   if (descriptor_ < 0) return {};
   struct stat status = {};
-  const bool same = fstat(descriptor_, &status) == 0 &&
-                    static_cast<size_t>(status.st_size) == size_ &&
-                    status.st_mtim.tv_sec == written_.tv_sec &&
-                    status.st_mtim.tv_nsec == written_.tv_nsec;
+  const bool same =
+      fstat(descriptor_, &status) == 0 && static_cast<size_t>(status.st_size) == size_ &&
+      status.st_mtim.tv_sec == written_.tv_sec && status.st_mtim.tv_nsec == written_.tv_nsec;
   // Reads beyond the new end but on its last page give zeros without a signal: hence the size.
   const bool lost = slot_ >= 0 && guard.slots[static_cast<size_t>(slot_)].lost.load();
   if (!same || lost) return changed();

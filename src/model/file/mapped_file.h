@@ -30,7 +30,7 @@ class MappedFile {
   // Maps an open file, to be read only. `path` is for messages; the descriptor may be closed
   // afterwards. Error: the file isn't of `size` bytes (any more), the system can't map it, or too
   // many files are mapped.
-  static Result<MappedFile> map(int descriptor, size_t size, std::string path);
+  static Result<MappedFile> map(int descriptor, size_t size, const std::string& path);
 
   [[nodiscard]] std::span<const uint8_t> bytes() const { return {data_, size_}; }
 

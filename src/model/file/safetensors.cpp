@@ -202,6 +202,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 // Each byte of the data section belongs to exactly one tensor.
 std::string find_gap(const std::vector<SafetensorsTensor>& tensors, uint64_t data_bytes) {
   std::vector<const SafetensorsTensor*> order;
+  order.reserve(tensors.size());
   for (const SafetensorsTensor& tensor : tensors) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->file_offset, a->size_bytes) < std::pair(b->file_offset, b->size_bytes);

@@ -54,7 +54,7 @@ TokenizerData vocabulary(const std::string& model, const std::vector<Piece>& pie
   for (const Piece& piece : pieces) add(piece);
   return data;
 }
-constexpr int32_t first_byte = 3, first_piece = 259;
+constexpr int32_t first_byte = 3;
 
 Tokenizer made(const TokenizerData& data) {
   auto result = Tokenizer::create(data);
