@@ -233,7 +233,7 @@ class Models(TinyModelCase):
     def test_one_token(self):
         done = self.answer("-p", "x", "-n", "1")
         self.assertIn("answer       1 token", done.stderr)
-        self.assertNotIn("1 tokens", done.stderr)
+        self.assertNotIn(" 1 tokens", done.stderr)
         self.assertNotIn(" 0.0 tokens/s", done.stderr)
 
     def test_run_help(self):
