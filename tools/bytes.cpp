@@ -213,7 +213,7 @@ Result<int64_t> chosen_context(const std::string& text, const ModelSource& model
     }
     return context;
   }
-  return model.context_length != 0 ? std::min<int64_t>(model.context_length, 32768) : 32768;
+  return usual_context(model.context_length);
 }
 
 Status run_bytes(const BytesOptions& options) {

@@ -8,6 +8,7 @@
 
 #include "kvart/sampler.h"
 #include "kvart/session.h"
+#include "policies.h"
 #include "streams.h"
 
 namespace kvart::tools {
@@ -148,11 +149,9 @@ Result<std::vector<PresetError>> preset_errors(const MeasuredErrors& measured) {
   };
   std::vector<PresetError> presets_lose;
   for (const Preset& preset : presets()) {
-    const auto parsed = parse_policy(preset.name);
-    if (!parsed.ok()) return parsed.error();
-    const auto layers = parsed->policy.resolve(1);
-    if (!layers.ok()) return layers.error();
-    const LayerFormats pair = (*layers)[0];
+    const auto formats = preset_formats(preset);
+    if (!formats.ok()) return formats.error();
+    const LayerFormats pair = formats->pair;
     const double k = FormatError::total(row_of(pair.k)->k).relative();
     const double v = FormatError::total(row_of(pair.v)->v).relative() / 4;
     const size_t bytes =

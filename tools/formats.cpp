@@ -56,17 +56,15 @@ Result<Table> preset_table(int head_dim) {
               {}};
   const double full = 2 * side_bytes_per_token(open_block_format(), head_dim);
   for (const Preset& preset : presets()) {
-    const auto parsed = parse_policy(preset.name);
-    if (!parsed.ok()) return parsed.error();
-    const auto layers = parsed->policy.resolve(1);
-    if (!layers.ok()) return layers.error();
-    const LayerFormats pair = (*layers)[0];
+    const auto formats = preset_formats(preset);
+    if (!formats.ok()) return formats.error();
+    const LayerFormats pair = formats->pair;
     const double bytes =
         side_bytes_per_token(*pair.k, head_dim) + side_bytes_per_token(*pair.v, head_dim);
     table.rows.push_back({text_cell(std::string(preset.name)),
                           text_cell(std::string(pair.k->name)),
                           text_cell(std::string(pair.v->name)),
-                          integer_cell(static_cast<uint64_t>(parsed->policy.sink_blocks)),
+                          integer_cell(static_cast<uint64_t>(formats->sink_blocks)),
                           {fmt::format("{:g}", bytes), bytes},
                           number_cell(full / bytes, 2),
                           text_cell(std::string(preset.description))});

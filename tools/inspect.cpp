@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "kvart/model_inspect.h"
+#include "model_source.h"
 #include "options.h"
 #include "policies.h"
 #include "report.h"
@@ -56,15 +57,6 @@ std::string windows_text(const CacheShape& shape) {
   return text;
 }
 
-std::string heads_text(const ModelConfig& config) {
-  const auto [least, most] = std::minmax_element(
-      config.layer_shapes.begin(), config.layer_shapes.end(),
-      [](const LayerShape& a, const LayerShape& b) { return a.kv_heads < b.kv_heads; });
-  return least->kv_heads == most->kv_heads
-             ? std::to_string(least->kv_heads)
-             : fmt::format("{} to {}", least->kv_heads, most->kv_heads);
-}
-
 std::string rope_text(const RopeScaling& scaling) {
   if (scaling.type == "none") return "none";
   std::string text = scaling.type;
@@ -83,7 +75,7 @@ void add_config(const ModelConfig& config, FactTable& facts) {
   facts.integer("hidden", config.hidden);
   facts.integer("feed-forward", config.ffn);
   facts.integer("query heads", config.q_heads);
-  facts.text("KV heads", heads_text(config));
+  facts.text("KV heads", heads_text(config.cache_shape()));
   facts.integer("head_dim", config.head_dim);
   facts.text("windows", windows_text(config.cache_shape()));
   facts.number("rope theta", config.rope_theta);
@@ -155,8 +147,7 @@ Table key_table(const ModelInspection& found) {
 
 // Exact bytes of each policy, and of a sequence as long as the model takes.
 Result<Table> cache_table(const ModelConfig& config) {
-  const int64_t context =
-      config.context_length > 0 ? std::min<int64_t>(config.context_length, 32768) : 32768;
+  const int64_t context = usual_context(config.context_length);
   Table table{"cache",
               fmt::format("What its cache costs (exact; a sequence of {})",
                           counted(static_cast<uint64_t>(context), "token")),

@@ -14,17 +14,22 @@
 #include "units.h"
 
 namespace kvart::tools {
+
+std::string heads_text(const CacheShape& shape) {
+  const auto [least, most] = std::minmax_element(
+      shape.layers.begin(), shape.layers.end(),
+      [](const LayerShape& a, const LayerShape& b) { return a.kv_heads < b.kv_heads; });
+  if (least->kv_heads == most->kv_heads) return std::to_string(least->kv_heads);
+  return fmt::format("{} to {}", least->kv_heads, most->kv_heads);
+}
+
 namespace {
 
 // "32 layers, 8 KV heads of 128 channels; 28 of them see 4,096 tokens"
 std::string describe(const CacheShape& shape) {
   std::map<int, int> windows;
   for (const LayerShape& layer : shape.layers) ++windows[layer.window];
-  const auto [least, most] = std::minmax_element(
-      shape.layers.begin(), shape.layers.end(),
-      [](const LayerShape& a, const LayerShape& b) { return a.kv_heads < b.kv_heads; });
-  std::string heads = std::to_string(least->kv_heads);
-  if (least->kv_heads != most->kv_heads) heads += fmt::format(" to {}", most->kv_heads);
+  const std::string heads = heads_text(shape);
   std::string text =
       fmt::format("{}, {} KV head{} of {} channels", counted(shape.layers.size(), "layer"), heads,
                   heads == "1" ? "" : "s", shape.layers[0].head_dim);

@@ -22,6 +22,9 @@ struct ModelSource {
 
 Result<ModelSource> find_model(const std::string& model);
 
+// KV heads of the layers: "8", or "2 to 8" where they differ.
+std::string heads_text(const CacheShape& shape);
+
 extern const char* const model_help;
 
 }  // namespace kvart::tools

@@ -87,10 +87,7 @@ Status read_contexts(const PlanOptions& options, PlanInputs& inputs) {
       inputs.contexts.push_back(*context);
     }
   }
-  if (inputs.contexts.empty()) {
-    const int64_t length = inputs.model.context_length;
-    inputs.contexts = {length != 0 ? std::min<int64_t>(length, 32768) : 32768};
-  }
+  if (inputs.contexts.empty()) inputs.contexts = {usual_context(inputs.model.context_length)};
   std::sort(inputs.contexts.begin(), inputs.contexts.end());
   inputs.contexts.erase(std::unique(inputs.contexts.begin(), inputs.contexts.end()),
                         inputs.contexts.end());

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 #include "streams.h"
@@ -36,16 +35,13 @@ bool is_policy_file(const std::string& word) {
 }
 
 Result<ParsedPolicy> parse_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(max_policy_file_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.eof() || file.gcount() == 0) {
+  const auto text = read_text(path, "a file of bits per layer");
+  if (!text.ok() || text->empty() || text->size() > max_policy_file_bytes) {
     return Error{ErrorCode::io, fmt::format("{}: can't be read, is empty, or has more than {} "
                                             "bytes; give a file of bits per layer",
                                             path, max_policy_file_bytes)};
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return parse_layer_bits(text, path);
+  return parse_layer_bits(*text, path);
 }
 
 // "K in 30 of 32 layers (not in 3, 17)"
@@ -124,6 +120,14 @@ Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& 
     policies.push_back({word, std::move(parsed->policy)});
   }
   return policies;
+}
+
+Result<PresetFormats> preset_formats(const Preset& preset) {
+  const auto parsed = parse_policy(preset.name);
+  if (!parsed.ok()) return parsed.error();
+  const auto layers = parsed->policy.resolve(1);
+  if (!layers.ok()) return layers.error();
+  return PresetFormats{(*layers)[0], parsed->policy.sink_blocks};
 }
 
 Result<double> naive_ratio(const CacheShape& shape, const Policy& policy) {

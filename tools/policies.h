@@ -33,6 +33,13 @@ Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet);
 // Full precision, which the others are compared with, then `words`, each once.
 Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words);
 
+// The formats of a preset, which are the same in every layer.
+struct PresetFormats {
+  LayerFormats pair;
+  int sink_blocks = 0;
+};
+Result<PresetFormats> preset_formats(const Preset& preset);
+
 // Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both
 // sides.
 Result<double> naive_ratio(const CacheShape& shape, const Policy& policy);

@@ -142,6 +142,11 @@ std::string counted(uint64_t count, std::string_view what) {
   return fmt::format("{} {}{}", with_commas(count), what, count == 1 ? "" : "s");
 }
 
+int64_t usual_context(int64_t model_context) {
+  constexpr int64_t most = 32768;
+  return model_context > 0 ? std::min(model_context, most) : most;
+}
+
 std::string gigabytes(double bytes) {
   if (bytes >= 1e8) return fmt::format("{:.2f} GB", bytes / 1e9);
   if (bytes >= 1e5) return fmt::format("{:.2f} MB", bytes / 1e6);

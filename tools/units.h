@@ -30,6 +30,9 @@ Result<Load> parse_load(std::string_view text);
 std::string with_commas(uint64_t value);  // 131,072
 // "1 node", "2 nodes"
 std::string counted(uint64_t count, std::string_view what);
+// What a command takes as a sequence's tokens where none are given: the model's context (0: not
+// known), at most 32k.
+int64_t usual_context(int64_t model_context);
 std::string gigabytes(double bytes);      // 4.29 GB
 std::string tokens_text(int64_t tokens);  // 32,768
 

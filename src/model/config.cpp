@@ -20,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t max_config_bytes = 16 << 20;
-
 // The model*.safetensors files of the folder, or, if there are none, all; 0 if there are none. Some
 // checkpoints have their weights a second time, under another name (consolidated.safetensors).
 uint64_t safetensors_bytes(const fs::path& folder) {
@@ -49,12 +47,9 @@ Result<ModelConfig> read_json_config(const fs::path& path) {
   const fs::path quantization = folder / "hf_quant_config.json";
   std::error_code error;
   if (fs::exists(quantization, error)) {
-    const auto own = read_text_file(quantization.string(), max_config_bytes);
-    if (!own.ok()) return own.error();
-    const std::string source = printable(quantization.string(), 512);
-    const auto json = parse_json(*own, source);
+    const auto json = read_json_file(quantization.string(), max_config_bytes);
     if (!json.ok()) return json.error();
-    KVART_RETURN_IF_ERROR(read_kv_scheme(*json, source, *config));
+    KVART_RETURN_IF_ERROR(read_kv_scheme(*json, printable(quantization.string(), 512), *config));
   }
   if (const uint64_t bytes = safetensors_bytes(folder); bytes != 0) {
     config->weight_bytes = bytes;

@@ -1,6 +1,7 @@
 // ModelConfig from an open GGUF file or from the text of a config.json.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,8 @@
 #include "model/tensor_table.h"
 
 namespace kvart {
+
+inline constexpr uint64_t max_config_bytes = 16 << 20;  // of a config.json
 
 // file: with the metadata; tensors: those of all parts of the model.
 Result<ModelConfig> config_from_gguf(const GgufFile& file, const TensorTable& tensors);

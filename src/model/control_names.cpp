@@ -1,38 +1,42 @@
-// Finds control tokens' names by their first byte and their lengths.
+// Marks control tokens' names with the tokenizers' own trie.
 #include "model/control_names.h"
 
-#include <algorithm>
-#include <functional>
+#include <utility>
+#include <vector>
 
 namespace kvart {
 
-ControlNames::ControlNames(const Tokenizer& tokenizer) {
+namespace {
+
+text::TokenTrie trie_of(const Tokenizer& tokenizer) {
+  std::vector<std::pair<std::string_view, int32_t>> names;
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
-    if (!tokenizer.is_control(token)) continue;
-    const std::string_view name = tokenizer.token_bytes(token);
-    if (name.empty() || !names_.emplace(name).second) continue;
-    lengths_[static_cast<uint8_t>(name[0])].push_back(name.size());
+    if (tokenizer.is_control(token)) names.emplace_back(tokenizer.token_bytes(token), token);
   }
-  for (std::vector<size_t>& lengths : lengths_) {
-    std::sort(lengths.begin(), lengths.end(), std::greater<>());
-    lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-  }
+  return text::TokenTrie(std::move(names));
 }
 
-size_t ControlNames::longest_at(std::string_view text) const {
-  for (const size_t length : lengths_[static_cast<uint8_t>(text[0])]) {
-    if (length <= text.size() && names_.contains(std::string(text.substr(0, length)))) {
-      return length;
-    }
+// Bytes of the longest name that `from` begins with; 0: of none.
+size_t longest_name(const text::TokenTrie& names, std::string_view from) {
+  size_t longest = 0;
+  uint32_t node = text::TokenTrie::root;
+  for (size_t i = 0; i < from.size(); ++i) {
+    node = names.next(node, static_cast<uint8_t>(from[i]));
+    if (node == text::TokenTrie::nowhere) break;
+    if (names.value(node) != text::no_token) longest = i + 1;
   }
-  return 0;
+  return longest;
 }
+
+}  // namespace
+
+ControlNames::ControlNames(const Tokenizer& tokenizer) : names_(trie_of(tokenizer)) {}
 
 std::string ControlNames::mark(std::string_view text, std::string_view begin,
                                std::string_view end) const {
   std::string marked;
   while (!text.empty()) {
-    const size_t length = longest_at(text);
+    const size_t length = longest_name(names_, text);
     if (length == 0) {
       marked += text[0];
       text.remove_prefix(1);

@@ -1,13 +1,11 @@
 // The names of a vocabulary's control tokens, to find them in what a user wrote.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
-#include <unordered_set>
-#include <vector>
 
 #include "model/text/tokenizer.h"
+#include "model/text/tokenizer_trie.h"
 
 namespace kvart {
 
@@ -16,16 +14,12 @@ class ControlNames {
   explicit ControlNames(const Tokenizer& tokenizer);
 
   // `text` with `begin` and `end` around every stretch that spells a control token, the longest
-  // from the left. Linear in the text, whatever it is.
+  // from the left.
   [[nodiscard]] std::string mark(std::string_view text, std::string_view begin,
                                  std::string_view end) const;
 
  private:
-  [[nodiscard]] size_t longest_at(std::string_view text) const;
-
-  std::unordered_set<std::string> names_;
-  std::array<std::vector<size_t>, 256>
-      lengths_;  // of the names with that first byte, longest first
+  text::TokenTrie names_;
 };
 
 }  // namespace kvart

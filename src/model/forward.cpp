@@ -32,8 +32,12 @@ ForwardPass::ForwardPass(Key /*key*/, const LoadedModel& model, Attention* atten
       q_size_(model.config().q_heads * model.config().head_dim),
       kv_size_(model.config().kv_heads * model.config().head_dim),
       ffn_(model.config().experts == 0 ? model.config().ffn : model.config().expert_ffn),
-      global_angles_(angles_of(model, LayerRope::global, context_tokens)),
-      local_angles_(angles_of(model, LayerRope::local, context_tokens)) {}
+      global_angles_(angles_of(model, LayerRope::global, context_tokens)) {
+  const std::vector<LayerRope>& ropes = model.config().layer_ropes;
+  if (std::find(ropes.begin(), ropes.end(), LayerRope::local) != ropes.end()) {
+    local_angles_ = angles_of(model, LayerRope::local, context_tokens);
+  }
+}
 
 bool ForwardPass::take_buffers(int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
@@ -44,7 +48,7 @@ bool ForwardPass::take_buffers(int max_rows) {
   for (const auto& [buffer, width] : buffers) {
     if (!buffer->allocate(rows * static_cast<size_t>(width))) return false;
   }
-  if (!global_angles_.reserve(max_rows) || !local_angles_.reserve(max_rows) ||
+  if (!global_angles_.reserve(max_rows) || (local_angles_ && !local_angles_->reserve(max_rows)) ||
       !quantized_.reserve(max_rows, std::max({hidden_, q_size_, ffn_}))) {
     return false;
   }
@@ -80,7 +84,7 @@ std::span<const float> ForwardPass::run(std::span<const int32_t> tokens,
   const int rows = static_cast<int>(tokens.size());
   embed(tokens);
   global_angles_.assign(positions);
-  local_angles_.assign(positions);
+  if (local_angles_) local_angles_->assign(positions);
   for (int layer = 0; layer < model_.config().layers; ++layer) {
     attention_block(layer, rows);
     feed_forward_block(layer, rows);
@@ -128,7 +132,7 @@ void ForwardPass::attention_block(int layer, int rows) {
 void ForwardPass::turn(LayerRope kind, int rows) {
   if (kind == LayerRope::none) return;
   const ModelConfig& config = model_.config();
-  const RopeAngles& angles = kind == LayerRope::local ? local_angles_ : global_angles_;
+  const RopeAngles& angles = kind == LayerRope::local ? *local_angles_ : global_angles_;
   KVART_CHECK(angles.rows() == rows, "%d rows", rows);
   rope(isa_, angles, q_.data(), config.q_heads, config.head_dim, q_size_);
   rope(isa_, angles, k_.data(), config.kv_heads, config.head_dim, kv_size_);

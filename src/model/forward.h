@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,7 +71,7 @@ class ForwardPass {
   Isa isa_;
   int hidden_, q_size_, kv_size_, ffn_;
   RopeAngles global_angles_;
-  RopeAngles local_angles_;
+  std::optional<RopeAngles> local_angles_;  // where a layer turns by them
   QuantizedRows quantized_;
   AlignedBuffer<float> residual_;   // [max_rows][hidden]
   AlignedBuffer<float> normed_;     // [max_rows][hidden]

@@ -12,7 +12,6 @@
 #include "model/file/json_text.h"
 #include "model/file/printable.h"
 #include "model/file/safetensors.h"
-#include "model/file/text_file.h"
 #include "model/gguf_parts.h"
 #include "model/model_files.h"
 
@@ -24,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t max_value_bytes = 96;
 constexpr uint64_t shown_elements = 4;
-constexpr uint64_t max_config_bytes = 16 << 20;
 
 std::string cut(std::string_view text) {
   return printable(text, max_value_bytes);
@@ -160,7 +158,7 @@ Result<ModelInspection> inspect_gguf(const std::string& path) {
 }
 
 Status add_shard(const fs::path& path, ModelInspection& found, TypeSums& sums) {
-  const auto shard = SafetensorsFile::open(path.string(), SafetensorsFile::Extent::header);
+  const auto shard = SafetensorsFile::open(path.string());  // mapped: no weight is read
   if (!shard.ok()) return shard.error();
   found.parts.push_back({shard->name(), file_bytes(path.string()), shard->tensors().size()});
   for (const SafetensorsTensor& tensor : shard->tensors()) {
@@ -182,9 +180,7 @@ std::vector<fs::path> shards_of(const fs::path& folder) {
 }
 
 Status add_config_keys(const fs::path& path, ModelInspection& found) {
-  const auto text = read_text_file(path.string(), max_config_bytes);
-  if (!text.ok()) return text.error();
-  const auto json = parse_json(*text, printable(path.string(), 512));
+  const auto json = read_json_file(path.string(), max_config_bytes);
   if (!json.ok()) return json.error();
   if (!json->is_object()) return {};
   for (const auto& [key, value] : json->items()) {

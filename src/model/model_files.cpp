@@ -60,9 +60,7 @@ Error invalid(const fs::path& path, const std::string& what) {
 }
 
 Result<nlohmann::json> read_json(const fs::path& path) {
-  const auto text = read_text_file(path.string(), max_json_bytes);
-  if (!text.ok()) return text.error();
-  auto json = parse_json(*text, printable(path.string(), 512));
+  auto json = read_json_file(path.string(), max_json_bytes);
   if (json.ok() && !json->is_object()) return invalid(path, "not a JSON object");
   return json;
 }

@@ -91,10 +91,6 @@ class ModelSession : public Session {
     return {ErrorCode::invalid_data,
             "the sequence ended with an error in an earlier step; release it"};
   }
-  void lose(SequenceId sequence) {
-    lost_.insert(sequence);
-    cache_->poison(sequence);
-  }
   [[nodiscard]] bool reserve_logits(std::span<const StepRequest> requests);
   Status make_room(const StepRequest& request);
   void gather(std::span<const StepRequest> requests);
@@ -173,19 +169,19 @@ void ModelSession::hand_out(std::span<const StepRequest> requests, std::span<con
     if (request.logits == WantLogits::last) rows = 1;
     result.logits = logits.subspan(offset, rows * vocab);
     offset += rows * vocab;
+    const char* wrong = nullptr;
     if (attention_->failed()[s] != 0) {
-      result.logits = {};
-      result.status = Error{ErrorCode::invalid_data,
-                            "K or V of the sequence has a value beyond 16 bits, NaN or Inf"};
-      lose(request.sequence);
-      continue;
+      wrong = "K or V of the sequence has a value beyond 16 bits, NaN or Inf";
+    } else if (!all_finite(result.logits)) {
+      wrong =
+          "the model's logits have a NaN or an Inf: its weights are damaged, or its activations "
+          "leave 32 bits";
     }
-    if (!all_finite(result.logits)) {
+    if (wrong != nullptr) {
       result.logits = {};
-      result.status = Error{ErrorCode::invalid_data,
-                            "the model's logits have a NaN or an Inf: its weights are damaged, or "
-                            "its activations leave 32 bits"};
-      lose(request.sequence);
+      result.status = Error{ErrorCode::invalid_data, wrong};
+      lost_.insert(request.sequence);
+      cache_->poison(request.sequence);
       continue;
     }
     cache_->commit(request.sequence, cache_->appended(request.sequence));

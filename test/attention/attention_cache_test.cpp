@@ -5,8 +5,6 @@
 namespace kvart {
 namespace {
 
-const Isa best_isa = available_isas().back();
-
 std::unique_ptr<KvCache> make_cache(const AttentionCase& c, std::string_view policy_text,
                                     int64_t sequences) {
   CacheConfig config;
@@ -22,13 +20,6 @@ std::unique_ptr<KvCache> make_cache(const AttentionCase& c, std::string_view pol
   config.plan = *plan;
   config.poison_free_blocks = true;
   return KvCache::create(std::move(config)).value();
-}
-
-std::vector<std::vector<float>> expected_out(const AttentionCase& c, const SequenceData& data) {
-  AttentionRunner runner(c, best_isa, 1, static_cast<int>(data.tokens));
-  runner.add(data);
-  runner.finish(0, static_cast<int>(data.tokens));
-  return runner.out(0);
 }
 
 class AttentionOnCache : public testing::TestWithParam<std::string> {};

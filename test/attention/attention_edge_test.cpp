@@ -6,8 +6,6 @@
 namespace kvart {
 namespace {
 
-const Isa best_isa = available_isas().back();
-
 TEST(AttentionEdge, EmptyBatchesAndEmptySteps) {
   const AttentionCase c = AttentionCase::uniform(1, 2, 64, 2, "int4");
   const SequenceData data = random_sequence(c, 70, 1);

@@ -25,6 +25,8 @@
 
 namespace kvart {
 
+inline const Isa best_isa = available_isas().back();
+
 // Pages and slots are never reused; bytes that are not written read as NaN, and so does a slot once
 // it is given back. Every group keeps all blocks, those outside its window too.
 class VectorKvCache final : public KvCache {
@@ -386,6 +388,15 @@ inline double worst_error(const AttentionCase& c, const SequenceData& data,
     }
   }
   return worst;
+}
+
+// The outputs of a sequence given all at once on a cache that keeps every block.
+inline std::vector<std::vector<float>> expected_out(const AttentionCase& c,
+                                                    const SequenceData& data) {
+  AttentionRunner runner(c, best_isa, 1, static_cast<int>(data.tokens));
+  runner.add(data);
+  runner.finish(0, static_cast<int>(data.tokens));
+  return runner.out(0);
 }
 
 }  // namespace kvart

@@ -6,8 +6,6 @@
 namespace kvart {
 namespace {
 
-const Isa best_isa = available_isas().back();
-
 // One layer for each window, with head sizes of their own.
 AttentionCase windowed_case(const std::vector<int>& windows, std::string_view policy_text) {
   AttentionCase c = AttentionCase::uniform(static_cast<int>(windows.size()), 2, 32, 2, policy_text);
@@ -29,14 +27,6 @@ std::unique_ptr<KvCache> make_cache(const AttentionCase& c, std::string_view pol
   config.prefix_caching = prefix_caching;
   config.poison_free_blocks = true;
   return KvCache::create(std::move(config)).value();
-}
-
-// All at once on a cache that keeps every block.
-std::vector<std::vector<float>> expected_out(const AttentionCase& c, const SequenceData& data) {
-  AttentionRunner runner(c, best_isa, 1, static_cast<int>(data.tokens));
-  runner.add(data);
-  runner.finish(0, static_cast<int>(data.tokens));
-  return runner.out(0);
 }
 
 // Whether the outputs from position `from` on have the same bits.

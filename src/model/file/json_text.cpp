@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/file/printable.h"
+#include "model/file/text_file.h"
 
 namespace kvart {
 
@@ -95,6 +96,12 @@ Result<Json> parse_json(std::string_view text, const std::string& source) {
   return Error{ErrorCode::invalid_file,
                fmt::format("{}: {}; the file is damaged or incomplete, fetch it again", source,
                            builder.error)};
+}
+
+Result<Json> read_json_file(const std::string& path, uint64_t max_bytes) {
+  const auto text = read_text_file(path, max_bytes);
+  if (!text.ok()) return text.error();
+  return parse_json(*text, printable(path, 512));
 }
 
 }  // namespace kvart

@@ -1,6 +1,7 @@
 // JSON text of unknown origin, parsed with bounds.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,5 +13,8 @@ namespace kvart {
 // Error (invalid_file): not JSON, a key twice in one object, deeper than 64, invalid UTF-8, text
 // after the end; with `source`, the byte and the cause.
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& source);
+
+// The same of a file of at most max_bytes.
+Result<nlohmann::json> read_json_file(const std::string& path, uint64_t max_bytes);
 
 }  // namespace kvart

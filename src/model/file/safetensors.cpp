@@ -264,7 +264,7 @@ std::string_view as_text(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, Extent extent) {
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   auto file = FileBytes::open(path);
   if (!file.ok()) return file.error();
   SafetensorsFile out;
@@ -277,7 +277,6 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, Extent ex
   auto tensors = parse_header(out.header_, file->size(), out.name_);
   if (!tensors.ok()) return tensors.error();
   out.tensors_ = std::move(*tensors);
-  if (extent == Extent::header) return out;
   auto data = file->map();
   if (!data.ok()) return data.error();
   out.data_ = std::move(*data);

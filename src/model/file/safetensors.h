@@ -26,16 +26,14 @@ struct SafetensorsTensor {
   std::vector<int64_t> shape;
   uint64_t file_offset = 0;
   uint64_t size_bytes = 0;
-  std::span<const uint8_t> data;  // at any address; empty where only the header was read
+  std::span<const uint8_t> data;  // at any address
 };
 
 class SafetensorsFile {
  public:
-  enum class Extent { whole, header };
-
   // Errors name the file, the tensor and the field. Refused: offsets that leave the file, overlap
   // or leave a gap, sizes that don't fit shape and type, a name twice, types of unknown size.
-  static Result<SafetensorsFile> open(const std::string& path, Extent extent = Extent::whole);
+  static Result<SafetensorsFile> open(const std::string& path);
   // `bytes`: the whole file.
   static Result<SafetensorsFile> parse(std::span<const uint8_t> bytes, const std::string& name);
 
