@@ -132,7 +132,7 @@ TEST_F(SessionTest, ChunksThreadsAndPrefixHitsGiveTheSameBits) {
 
 TEST_F(SessionTest, OneByOneGivesTheSameBits) {
   const auto prompt = random_tokens(140, 3);
-  for (const char* policy : {"f16", "int8", "int4", "kivi2"}) {
+  for (const char* policy : policies) {
     const auto one = session(policy);
     const Trace whole = run(*one, prompt, {}, 140);
     one->reset_prefix_cache();
