@@ -54,10 +54,14 @@ constexpr Patterns seed_coder = {CONTRACTIONS "|" WORD
                                               "|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES};
 constexpr Patterns bailing = {CONTRACTIONS "|" WORD "|\\p{N}|" OTHERS
                                            "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"};
+// The look-behind isn't in the model's file and changes no match: behind a blank that ended a match
+// the run of blanks holds no line end, as it would have been in that match. Without it each of a
+// long run's pieces would look through all of the rest.
 constexpr Patterns jais2 = {
-    CONTRACTIONS "|" WORD "|\\p{N}{1,3}|" OTHERS
-                 "|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
-                 "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s"};
+    CONTRACTIONS
+    "|" WORD "|\\p{N}{1,3}|" OTHERS
+    "|(?<![^\\S\\r\\n])\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
+    "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s"};
 constexpr Patterns tekken = {CASED_WORDS("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES};
 constexpr Patterns gpt4o = {
     CASED_WORDS(CASED_CONTRACTIONS) "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES};
