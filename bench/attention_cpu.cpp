@@ -1,36 +1,42 @@
 // Times attention on the CPU, layer after layer so that the cache comes from memory: decode (one
-// token of each sequence) in microseconds a layer and GB/s of cache bytes read; prefill of 512
-// tokens in multiply-adds a cycle and core.
-//
-//   bench_attention_cpu [--threads N] [--runs N]      SmolLM2's shape (9 query, 3 KV heads of 64)
-//   and Llama-3's (32, 8, 128)
+// token of each of some sequences) in microseconds a layer, GB/s of cache bytes (scales included)
+// and percent of the read bandwidth that this program measures beside it; with --prefill N, prefill
+// of N tokens in multiply-adds a cycle and core. `--help` lists the options.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "attention/attention.h"
+#include "base/aligned_buffer.h"
+#include "kvart/cores.h"
 
 namespace {
 
 using namespace kvart;  // NOLINT(google-build-using-namespace)
 
-struct Shape {
-  const char* name;
-  int q_heads;
-  int kv_heads;
-  int head_dim;
-  int layers;  // as many as make the cache larger than the last-level cache
+struct Options {
+  std::vector<std::string> policies = {"f16",  "fp8",  "int8", "k8v8",  "k6v4",
+                                       "k5v4", "int4", "k4v3", "kivi2", "int4_g32"};
+  std::vector<int> threads = {1, 0};  // 0: all cores
+  std::vector<int> groups = {1, 4, 8};
+  std::vector<int> head_dims = {64, 128};
+  std::vector<int> contexts = {1024, 4096, 16384, 65536};
+  int kv_heads = 2;
+  int runs = 7;
+  int prefill = 0;
+  int megabytes = 192;  // of cache that a pass goes through
 };
 
-constexpr Shape shapes[] = {{"9/3 x 64", 9, 3, 64, 30}, {"32/8 x 128", 32, 8, 128, 6}};
-constexpr int contexts[] = {512, 4096, 16384};
-constexpr int prefill_rows = 512;
+constexpr int fill_rows = 512;
 
 // With one thread its own processor time, so that a busy machine spoils less; else wall time.
 double seconds_now(int threads) {
@@ -50,6 +56,11 @@ double cycles_per_second() {
   return additions / (seconds_now(1) - begin);
 }
 
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
 template <class T>
 T or_exit(Result<T> result) {
   if (!result.ok()) {
@@ -65,118 +76,179 @@ void or_exit(const Status& status) {
   std::exit(1);
 }
 
-class Run {
+// Bytes a second that the pool reads from a buffer larger than the caches, each thread its own part
+// in order.
+class ReadBandwidth {
  public:
-  Run(const Shape& shape, const Policy& policy, Isa isa, ThreadPool& pool, int runs)
-      : shape_(shape), pool_(pool), runs_(runs) {
+  explicit ReadBandwidth(size_t bytes) : words_(bytes / sizeof(uint64_t)) {
+    std::fill_n(words_.data(), words_.size(), uint64_t{1});
+  }
+
+  double measure(ThreadPool& pool) {
+    const int threads = pool.threads();
+    const size_t part = words_.size() / threads / 64 * 64;
+    std::vector<uint64_t> sums(static_cast<size_t>(threads));
+    const auto read = [&](int index, int) {
+      const uint64_t* from = words_.data() + index * part;
+      uint64_t lanes[16] = {};
+      for (size_t i = 0; i < part; i += 16) {
+        for (int j = 0; j < 16; ++j) lanes[j] += from[i + j];
+      }
+      for (const uint64_t lane : lanes) sums[index] += lane;
+    };
+    std::vector<double> seconds;
+    for (int run = 0; run < 5; ++run) {
+      const double begin = seconds_now(threads);
+      pool.run(threads, std::ref(read));
+      seconds.push_back(seconds_now(threads) - begin);
+    }
+    if (sums[0] == 0) std::exit(1);  // so that nothing is left out
+    return static_cast<double>(part * threads * sizeof(uint64_t)) / median(seconds);
+  }
+
+ private:
+  AlignedBuffer<uint64_t> words_;
+};
+
+// One cache, filled once, that attention with any number of query heads reads.
+class Filled {
+ public:
+  Filled(const Options& options, const Policy& policy, int head_dim, int context)
+      : options_(options), head_dim_(head_dim), context_(context) {
+    const std::vector<LayerFormats> formats = or_exit(policy.resolve(1));
+    layer_bytes_ = static_cast<double>(formats[0].k->side_bytes(head_dim) +
+                                       formats[0].v->side_bytes(head_dim)) *
+                   options.kv_heads * context / block_tokens;
+    layers_ = std::clamp(static_cast<int>(options.megabytes * 1e6 / layer_bytes_), 1, 2000);
     CacheConfig config;
-    config.shape.layers.assign(shape.layers, LayerShape{shape.kv_heads, shape.head_dim, 0});
+    config.shape.layers.assign(layers_, LayerShape{options.kv_heads, head_dim, 0});
     config.policy = policy;
     MemoryPlanInput input;
     input.shape = config.shape;
     input.policy = policy;
-    input.context_tokens = contexts[2] + prefill_rows + block_tokens;
+    input.context_tokens = context + options.prefill + block_tokens;
     input.max_sequences = 1;
     config.plan = or_exit(plan_memory(input));
-    // A prefill that is rolled back holds a slot for each of its blocks.
+    // A step that is rolled back holds a slot for each of its blocks.
     GroupPlan& group = config.plan.groups[0];
-    group.slots += prefill_rows / block_tokens;
-    config.plan.total_bytes += prefill_rows / block_tokens * group.slot_bytes;
+    const int slots = options.prefill / block_tokens + 1;
+    group.slots += slots;
+    config.plan.total_bytes += slots * group.slot_bytes;
     cache_ = or_exit(KvCache::create(config));
-    attention_ = or_exit(Attention::create(cache_.get(), isa, &pool, prefill_rows, shape.q_heads));
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    q_.resize(static_cast<size_t>(prefill_rows) * shape.q_heads * shape.head_dim);
-    k_.resize(static_cast<size_t>(prefill_rows) * shape.kv_heads * shape.head_dim);
-    for (float& x : q_) x = normal(random);
+    k_.resize(static_cast<size_t>(std::max(fill_rows, options.prefill)) * options.kv_heads *
+              head_dim);
     for (float& x : k_) x = normal(random);
-    out_.resize(q_.size());
     sequence_ = or_exit(cache_->start({}, ""));
   }
 
-  // Fills the cache up to `length` tokens.
-  void fill(int64_t length) {
-    while (cache_->appended(sequence_) < length) {
-      const int64_t left = length - cache_->appended(sequence_);
-      step(static_cast<int>(std::min<int64_t>(left, prefill_rows)), false);
+  // Microseconds are of one layer, bytes of K and V that one query reads in it.
+  [[nodiscard]] double layer_bytes() const { return layer_bytes_; }
+
+  // `pool` also fills the cache on the first call.
+  double attend_seconds(ThreadPool& pool, Isa isa, int group, int rows) {
+    const int q_heads = group * options_.kv_heads;
+    const int most = std::max(fill_rows, options_.prefill);
+    const auto attention = or_exit(Attention::create(cache_.get(), isa, &pool, most, q_heads));
+    while (cache_->appended(sequence_) < context_) {
+      const int64_t left = context_ - cache_->appended(sequence_);
+      step(*attention, static_cast<int>(std::min<int64_t>(left, fill_rows)), nullptr);
     }
-  }
-
-  // Median seconds of a layer's attention for `rows` more tokens, which are rolled back where they
-  // can be.
-  double attend_seconds(int rows) {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    q_.resize(static_cast<size_t>(rows) * q_heads * head_dim_);
+    for (float& x : q_) x = normal(random);
+    out_.resize(q_.size());
+    AttentionParams params;
+    params.q_heads = q_heads;
+    params.scale = 1 / std::sqrt(static_cast<float>(head_dim_));
     std::vector<double> seconds;
-    seconds.reserve(static_cast<size_t>(runs_));
-    for (int i = 0; i < runs_; ++i) seconds.push_back(step(rows, true));
-    std::nth_element(seconds.begin(), seconds.begin() + runs_ / 2, seconds.end());
-    return seconds[runs_ / 2];
-  }
-
-  // Bytes of K and V that one query at the end of `length` tokens reads in a layer.
-  [[nodiscard]] double cache_bytes(int64_t length) const {
-    const PageLayout& layout = cache_->page_layout();
-    const LayerFormats& formats = layout.formats(0);
-    const double block = static_cast<double>(formats.k->side_bytes(shape_.head_dim) +
-                                             formats.v->side_bytes(shape_.head_dim));
-    return block * shape_.kv_heads * static_cast<double>(length) / block_tokens;
+    for (int run = 0; run <= options_.runs; ++run) {
+      const double one = step(*attention, rows, &params, pool.threads());
+      if (run > 0) seconds.push_back(one);
+    }
+    return median(seconds);
   }
 
  private:
-  double step(int rows, bool roll_back) {
+  // Appends `rows` tokens; if there are parameters, attends and takes them back. Seconds a layer.
+  double step(Attention& attention, int rows, const AttentionParams* params, int threads = 1) {
     const std::vector<int32_t> tokens(rows, 1);
     const int64_t first = cache_->appended(sequence_);
     or_exit(cache_->reserve(sequence_, tokens,
-                            roll_back ? Durability::speculative : Durability::final));
+                            params != nullptr ? Durability::speculative : Durability::final));
     const SequenceStep step{sequence_, first, rows};
-    attention_->plan({&step, 1});
-    AttentionParams params;
-    params.q_heads = shape_.q_heads;
-    params.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
+    attention.plan({&step, 1});
     double seconds = 0;
-    for (int layer = 0; layer < shape_.layers; ++layer) {
-      attention_->append(layer, k_.data(), k_.data());
-      if (!roll_back) continue;
-      const double begin = seconds_now(pool_.threads());
-      attention_->attend(layer, params, q_.data(), out_.data());
-      seconds += seconds_now(pool_.threads()) - begin;
+    for (int layer = 0; layer < layers_; ++layer) {
+      attention.append(layer, k_.data(), k_.data());
+      if (params == nullptr) continue;
+      const double begin = seconds_now(threads);
+      attention.attend(layer, *params, q_.data(), out_.data());
+      seconds += seconds_now(threads) - begin;
     }
-    if (roll_back) {
+    if (params != nullptr) {
       or_exit(cache_->truncate(sequence_, first));
     } else {
       cache_->commit(sequence_, first + rows);
     }
-    return seconds / shape_.layers;
+    return seconds / layers_;
   }
 
-  const Shape& shape_;
-  ThreadPool& pool_;
-  int runs_;
+  const Options& options_;
+  int head_dim_;
+  int context_;
+  int layers_ = 0;
+  double layer_bytes_ = 0;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Attention> attention_;
   SequenceId sequence_ = 0;
   std::vector<float> q_, k_, out_;
 };
 
-void run_shape(const Shape& shape, ThreadPool& pool, Isa isa, int runs, double clock) {
-  std::vector<std::string_view> names;
-  for (const Preset& preset : presets()) names.push_back(preset.name);
-  for (const std::string_view name : names) {
-    Run run(shape, or_exit(parse_policy(name)).policy, isa, pool, runs);
-    for (const int context : contexts) {
-      run.fill(context);
-      const double decode = run.attend_seconds(1);
-      std::printf("%-11s %-9s %6d   decode %8.1f us %6.1f GB/s", shape.name,
-                  std::string(name).c_str(), context, 1e6 * decode,
-                  1e-9 * run.cache_bytes(context) / decode);
-      if (context <= contexts[1]) {
-        const double prefill = run.attend_seconds(prefill_rows);
-        const double pairs = prefill_rows * (context + 0.5 * (prefill_rows + 1));
-        const double multiplies = 2.0 * pairs * shape.q_heads * shape.head_dim;
-        std::printf("   prefill %9.1f us %5.2f multiply-adds/cycle/core", 1e6 * prefill,
-                    multiplies / prefill / clock / pool.threads());
+void print_prefill(Filled& filled, const Options& options, ThreadPool& pool, Isa isa, int group,
+                   int head_dim, int context, double clock) {
+  const double seconds = filled.attend_seconds(pool, isa, group, options.prefill);
+  const double pairs = options.prefill * (context + 0.5 * (options.prefill + 1));
+  const double multiplies = 2.0 * pairs * group * options.kv_heads * head_dim;
+  std::printf("  prefill %9.0f us %5.1f multiply-adds/cycle/core", 1e6 * seconds,
+              multiplies / seconds / clock / pool.threads());
+}
+
+void run_all(const Options& options, Isa isa) {
+  std::vector<std::unique_ptr<ThreadPool>> pools;
+  for (const int threads : options.threads) pools.push_back(std::make_unique<ThreadPool>(threads));
+  const double clock = cycles_per_second();
+  std::printf("%s, %.2f GHz, medians of %d, %d KV heads\n", std::string(isa_name(isa)).c_str(),
+              clock * 1e-9, options.runs, options.kv_heads);
+  std::printf("%-9s %8s %8s %6s %8s %10s %7s %10s\n", "cache", "head_dim", "context", "group",
+              "threads", "us/layer", "GB/s", "% of reads");
+  ReadBandwidth reads(static_cast<size_t>(options.megabytes) * 1000000);
+  for (const int head_dim : options.head_dims) {
+    for (const int context : options.contexts) {
+      std::vector<double> bandwidth;
+      for (const auto& pool : pools) bandwidth.push_back(reads.measure(*pool));
+      for (const std::string& name : options.policies) {
+        Filled filled(options, or_exit(parse_policy(name)).policy, head_dim, context);
+        for (const int group : options.groups) {
+          for (size_t i = 0; i < pools.size(); ++i) {
+            const double seconds = filled.attend_seconds(*pools[i], isa, group, 1);
+            const double rate = filled.layer_bytes() / seconds;
+            std::printf("%-9s %8d %8d %6d %8d %10.1f %7.2f %9.0f%%", name.c_str(), head_dim,
+                        context, group, pools[i]->threads(), 1e6 * seconds, 1e-9 * rate,
+                        100 * rate / bandwidth[i]);
+            if (options.prefill > 0) {
+              print_prefill(filled, options, *pools[i], isa, group, head_dim, context, clock);
+            }
+            std::printf("\n");
+            std::fflush(stdout);
+          }
+        }
       }
-      std::printf("\n");
-      std::fflush(stdout);
+      for (size_t i = 0; i < pools.size(); ++i) {
+        std::printf("reads, %d threads: %.2f GB/s before these rows, %.2f after\n",
+                    pools[i]->threads(), 1e-9 * bandwidth[i], 1e-9 * reads.measure(*pools[i]));
+      }
     }
   }
 }
@@ -184,19 +256,26 @@ void run_shape(const Shape& shape, ThreadPool& pool, Isa isa, int runs, double c
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 1;
-  int runs = 7;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string_view(argv[i]) == "--threads")
-      threads = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
-    if (std::string_view(argv[i]) == "--runs")
-      runs = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
+  Options options;
+  CLI::App app("Times decode attention over caches of many formats");
+  app.option_defaults()->delimiter(',')->always_capture_default();
+  app.add_option("--policies", options.policies, "Formats and presets");
+  app.add_option("--threads", options.threads, "Numbers of threads; 0: all cores");
+  app.add_option("--groups", options.groups, "Query heads per KV head");
+  app.add_option("--head-dims", options.head_dims, "Channels of a head");
+  app.add_option("--contexts", options.contexts, "Tokens in the cache");
+  app.add_option("--kv-heads", options.kv_heads, "KV heads");
+  app.add_option("--runs", options.runs, "Passes over all layers; the median counts");
+  app.add_option("--prefill", options.prefill, "Also time a prefill of so many tokens");
+  app.add_option("--megabytes", options.megabytes,
+                 "Cache that one pass reads; more than the caches");
+  CLI11_PARSE(app, argc, argv);
+  for (int& threads : options.threads) {
+    if (threads <= 0) threads = usable_cores();
   }
-  const Isa isa = or_exit(chosen_isa());
-  ThreadPool pool(threads);
-  const double clock = cycles_per_second();
-  std::printf("%s, %d threads, %.2f GHz, medians of %d\n", std::string(isa_name(isa)).c_str(),
-              threads, clock * 1e-9, runs);
-  for (const Shape& shape : shapes) run_shape(shape, pool, isa, runs, clock);
+  std::sort(options.threads.begin(), options.threads.end());
+  options.threads.erase(std::unique(options.threads.begin(), options.threads.end()),
+                        options.threads.end());
+  run_all(options, or_exit(chosen_isa()));
   return 0;
 }

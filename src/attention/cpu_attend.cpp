@@ -18,13 +18,24 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
     return std::exchange(memory, memory + round_up(floats, 32));
   };
   Scratch s;
+  const auto take_words = [&take](size_t words) {
+    return reinterpret_cast<int16_t*>(take(round_up(words, 2) / 2));
+  };
   s.q = take(rows * limits_.head_dim);
   s.scores = take(rows * score_stride);
   s.factor = take(rows);
   s.part = take(limits_.partial_floats());
   s.total = take(limits_.partial_floats());
   s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
-  s.visible = visible_.data() + static_cast<size_t>(thread) * rows;
+  s.query_words = take_words(rows * limits_.head_dim);
+  s.query_step = take(rows);
+  s.query_added = take(rows);
+  s.probability_words = take_words(rows * score_stride);
+  s.probability_step = take(rows);
+  s.probability_added = take(rows);
+  s.scales = take(max_parameters);
+  s.offsets = take(max_parameters);
+  s.visible = visible_.data() + static_cast<size_t>(thread) * limits_.tile_rows;
   return s;
 }
 
@@ -83,87 +94,6 @@ void CpuAttention::attend(int layer, const AttentionParams& params, const float*
   copy_tails(layer);
 }
 
-void CpuAttention::load_queries(const Job& job, const Tile& tile, float* q) const {
-  const size_t group_values = static_cast<size_t>(job.group) * job.head_dim;
-  for (int t = 0; t < tile.tokens; ++t) {
-    const size_t head = static_cast<size_t>(tile.row + t) * job.params.q_heads +
-                        static_cast<size_t>(tile.kv_head) * job.group;
-    std::memcpy(q + t * group_values, job.q + head * job.head_dim, group_values * sizeof(float));
-  }
-}
-
-// Where a tile reads a block: its own block and the sinks in full precision, the others as sealed.
-SideBytes CpuAttention::side_bytes(const Job& job, const Tile& tile, int block, Side side) {
-  const Step& step = job.group_steps.steps[tile.step];
-  const int layer = job.layer;
-  if (block == tile.block || block < cache_->sink_blocks()) {
-    const bool staged = step.has_staged_rows(block);
-    return {open_, open_rows(step, block, staged, layer, tile.kv_head, side), nullptr};
-  }
-  const PageLayout& layout = cache_->page_layout();
-  const PageLayout::Side at =
-      side == k_side ? layout.k(layer, tile.kv_head) : layout.v(layer, tile.kv_head);
-  const uint8_t* bytes = sealed_bytes(step, block, layer);
-  const size_t start = layout.layer_offset(layer);
-  return {side == k_side ? layers_[layer].k : layers_[layer].v, bytes + (at.codes - start),
-          reinterpret_cast<const uint16_t*>(bytes + (at.parameters - start))};
-}
-
-namespace {
-
-// The tokens of `block` that each row of the tile sees. Returns false if every row sees all 64.
-bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleRange* ranges) {
-  const int64_t start = static_cast<int64_t>(block) * block_tokens;
-  bool partial = false;
-  for (int t = 0; t < tile.tokens; ++t) {
-    const int64_t position = tile.first + t;
-    VisibleRange range{0, block_tokens};
-    if (block == tile.block) range.end = static_cast<int16_t>(position + 1 - start);
-    if (window > 0) {
-      const int64_t first = position - window + 1 - start;
-      range.first = static_cast<int16_t>(std::clamp<int64_t>(first, 0, block_tokens));
-    }
-    partial = partial || range.first > 0 || range.end < block_tokens;
-    std::fill_n(ranges + t * group, group, range);
-  }
-  return partial;
-}
-
-}  // namespace
-
-void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, const Scratch& s,
-                                const Partial& part) {
-  const int rows = tile.tokens * job.group;
-  const int head_dim = job.head_dim;
-  const int step_tokens = std::clamp(decoded_values / head_dim / 16 * 16, 16, block_tokens);
-  part.clear(rows, head_dim);
-  const int first = std::max(span * span_blocks, tile.first_block);
-  const int end = std::min((span + 1) * span_blocks, tile.block + 1);
-  for (int block = first; block < end; ++block) {
-    const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
-    const int tokens =
-        static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
-    const SideBytes k = side_bytes(job, tile, block, k_side);
-    for (int t = 0; t < tokens; t += step_tokens) {
-      const int count = std::min(step_tokens, tokens - t);
-      const int padded = static_cast<int>(round_up(count, score_group));
-      k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
-      std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
-      kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t);
-    }
-    const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
-    kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
-                     job.params.soft_cap, part.state, s.factor);
-    const SideBytes v = side_bytes(job, tile, block, v_side);
-    for (int t = 0; t < tokens; t += step_tokens) {
-      const int count = std::min(step_tokens, tokens - t);
-      v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
-      kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
-                            t == 0 ? s.factor : nullptr, part.o);
-    }
-  }
-}
-
 void CpuAttention::write_out(const Job& job, const Tile& tile, const Partial& total) const {
   for (int t = 0; t < tile.tokens; ++t) {
     for (int g = 0; g < job.group; ++g) {
@@ -181,7 +111,7 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   const Partial part(s.part, rows, job.head_dim);
   const Partial total(s.total, rows, job.head_dim);
   total.clear(rows, job.head_dim);
-  load_queries(job, tile, s.q);
+  load_queries(job, tile, s);
   for (int span = tile.first_span(); span < tile.end_span(); ++span) {
     span_partial(job, tile, span, s, part);
     kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
@@ -211,7 +141,7 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
       const int span = tile.first_span() + base + index % per_round;
       if (span >= tile.end_span()) return;
       const Scratch s = scratch(thread);
-      load_queries(job, tile, s.q);
+      load_queries(job, tile, s);
       span_partial(job, tile, span, s,
                    Partial(parts + index * entry, tile.tokens * job.group, job.head_dim));
     };

@@ -17,6 +17,7 @@ class CpuAttention final : public Attention {
       : cache_(cache),
         pool_(pool),
         kernels_(attention_kernels(isa)),
+        integers_(integer_kernels(isa)),
         open_(&format_kernels(&open_block_format(), isa)),
         limits_(limits),
         max_rows_(max_rows),
@@ -63,9 +64,18 @@ class CpuAttention final : public Attention {
     float* q;
     float* scores;
     float* factor;
-    float* decoded;
+    float* decoded;  // K or V of some tokens of a block, as floats or as 16-bit integers
     float* part;
     float* total;
+    // Queries and probabilities for integer codes: see IntegerKernels.
+    int16_t* query_words;
+    float* query_step;
+    float* query_added;
+    int16_t* probability_words;
+    float* probability_step;
+    float* probability_added;
+    float* scales;  // parameters of one group of codes
+    float* offsets;
     VisibleRange* visible;
   };
 
@@ -86,7 +96,22 @@ class CpuAttention final : public Attention {
   [[nodiscard]] Scratch scratch(int thread);
   void make_tiles(const Job& job);
   size_t split_large_tiles();
-  void load_queries(const Job& job, const Tile& tile, float* q) const;
+  void load_queries(const Job& job, const Tile& tile, const Scratch& scratch) const;
+  // Scores and sums of one block; they fetch what comes next.
+  void float_scores(const SideBytes& k, int rows, int head_dim, int tokens, const Scratch& scratch,
+                    Upcoming& next) const;
+  void float_sums(const SideBytes& v, int rows, int head_dim, int tokens, const Scratch& scratch,
+                  float* o, Upcoming& next) const;
+  void integer_scores(const SideBytes& k, int rows, int head_dim, const Scratch& scratch,
+                      Upcoming& next) const;
+  void channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,
+                           float* o, Upcoming& next) const;
+  void token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,
+                         float* o, Upcoming& next) const;
+  void block_scores(const SideBytes& k, int rows, int head_dim, int tokens, const Scratch& scratch,
+                    Upcoming& next) const;
+  void block_sums(const SideBytes& v, int rows, int head_dim, int tokens, const Scratch& scratch,
+                  float* o, Upcoming& next) const;
   void span_partial(const Job& job, const Tile& tile, int span, const Scratch& scratch,
                     const Partial& part);
   void write_out(const Job& job, const Tile& tile, const Partial& total) const;
@@ -97,6 +122,7 @@ class CpuAttention final : public Attention {
   KvCache* cache_;
   ThreadPool* pool_;
   const AttentionKernels& kernels_;
+  const IntegerKernels& integers_;
   const FormatKernels* open_;
   Limits limits_;
   int max_rows_;

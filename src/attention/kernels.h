@@ -26,10 +26,19 @@ struct SoftmaxState {
   float* sum;      // [rows]
 };
 
+// Bytes that will be read next: the products fetch `lines_per_tile` cache lines with each of their
+// tiles, about score_rows x 4 tokens or sum_rows x 32 channels, and move `at` on.
+struct Upcoming {
+  const uint8_t* at = nullptr;
+  const uint8_t* end = nullptr;
+  int lines_per_tile = 0;
+};
+
 struct AttentionKernels {
   // s[r][t] = sum over c of q[r][c] * k[t][c]. q: [rows][head_dim], k: [tokens][head_dim], s:
   // [rows][score_stride]. tokens is a multiple of score_group; head_dim one of 16.
-  void (*scores)(const float* q, int rows, int head_dim, const float* k, int tokens, float* s);
+  void (*scores)(const float* q, int rows, int head_dim, const float* k, int tokens, float* s,
+                 Upcoming& next);
 
   // One block's step of the online soft-max: replaces scores s [rows][score_stride] by
   // probabilities relative to the row's new maximum (0 outside visible[r]; visible null: all 64
@@ -41,7 +50,7 @@ struct AttentionKernels {
   // o[r][c] = factor[r] * o[r][c] + sum over t of p[r][t] * v[t][c], tokens in order. factor
   // null: 1. p: [rows][score_stride], v: [tokens][head_dim], o: [rows][head_dim].
   void (*weighted_sum)(const float* p, int rows, int head_dim, const float* v, int tokens,
-                       const float* factor, float* o);
+                       const float* factor, float* o, Upcoming& next);
 
   // Adds the partial result of a span to the total of the spans before it. A row that saw nothing
   // in the span is left as it is.
@@ -56,7 +65,51 @@ struct AttentionKernels {
   bool (*to_half)(const float* x, size_t count, uint16_t* out);
 };
 
+// What IntegerKernels::sums adds to the output.
+struct IntegerSums {
+  const int16_t* v;  // [tokens/2][head_dim][2]
+  int tokens;
+  int head_dim;
+  int first_channel;  // channels [first_channel, end_channel), both multiples of 16
+  int end_channel;
+  const float* channel_scales;   // [head_dim]; null: 1
+  const float* channel_offsets;  // [head_dim]; null: 1
+  bool add;                      // also `added` * channel_offsets
+  const float* factor;           // [rows], by which the output shrinks first; null: 1
+};
+
+// Scores and sums on integer codes (format/kernels.h). Queries and probabilities are taken as
+// 16-bit integers times a step of their row, 1/32767 of its largest value; the products are summed
+// exactly, so the results are the same bits however they are tiled, and on every instruction set
+// but for the rounding of a few last operations. NaN and infinities make their row NaN.
+struct IntegerKernels {
+  // words[r][c] * step[r] ~ q[r][c] * scales[c] (scales null: 1); added[r] = sum over c of q[r][c]
+  // * offsets[c] (null: 0). q, words: [rows][head_dim].
+  void (*queries)(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
+                  int16_t* words, float* step, float* added);
+
+  // s[r][t] = step[r] * (sum over c of q[r][c] * k[t][c]) + added[r]. k: [tokens][head_dim], s:
+  // [rows][score_stride]; tokens is a multiple of score_group.
+  void (*scores)(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
+                 const int16_t* k, int tokens, float* s, Upcoming& next);
+
+  // s[r][t] *= scales[t] for all 64 tokens.
+  void (*scale_scores)(float* s, int rows, const float* scales);
+
+  // words[r][t] * step[r] ~ p[r][t] * scales[t] (scales null: 1); added[r] = sum over t of p[r][t]
+  // * offsets[t] (null: 1). p, words: [rows][score_stride]; tokens is a multiple of 16.
+  void (*probabilities)(const float* p, int rows, int tokens, const float* scales,
+                        const float* offsets, int16_t* words, float* step, float* added);
+
+  // o[r][c] = factor[r] * o[r][c] + step[r] * channel_scales[c] * (sum over t of p[r][t] * v[t][c])
+  // + added[r] * channel_offsets[c], the last term only if `add`. p: [rows][score_stride], o:
+  // [rows][head_dim].
+  void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
+               const IntegerSums& what, float* o, Upcoming& next);
+};
+
 // isa must be one that this machine has.
+const IntegerKernels& integer_kernels(Isa isa);
 const AttentionKernels& attention_kernels(Isa isa);
 
 }  // namespace kvart

@@ -30,6 +30,9 @@ inline constexpr int split_factor = 4;
 inline constexpr int min_partials_per_tile = 4;
 // K or V of so many values are decoded at a time: 16 KiB of floats, half of a first-level cache.
 inline constexpr int decoded_values = 4096;
+inline constexpr int code_words = 8192;  // and of so many as 16-bit integers
+// Parameters of a group of codes: one for each channel or token.
+inline constexpr int max_parameters = 256;
 // Steps with fewer values than this are not worth waking threads for.
 inline constexpr int64_t serial_values = 16384;
 
@@ -66,11 +69,13 @@ struct Limits {
   [[nodiscard]] size_t partial_floats() const {
     return round_up(static_cast<size_t>(tile_rows) * (head_dim + 2), 32);
   }
-  // Query rows, scores, two outputs, factors, decoded K or V.
+  // Query rows, scores, two outputs, factors, decoded K or V; rows and scores again as integers
+  // with two figures a row each; parameters.
   [[nodiscard]] size_t scratch_floats() const {
     const size_t decoded = round_up(static_cast<size_t>(block_tokens) * head_dim, 32);
     const size_t rows = round_up(static_cast<size_t>(tile_rows), 32);
-    return rows * (head_dim + score_stride + 1) + 2 * partial_floats() + decoded;
+    const size_t integers = rows * (head_dim + score_stride) / 2 + 4 * rows + 2 * max_parameters;
+    return rows * (head_dim + score_stride + 1) + 2 * partial_floats() + decoded + integers;
   }
   [[nodiscard]] size_t split_tiles(int threads) const {
     return static_cast<size_t>(split_factor) * threads;

@@ -10,7 +10,8 @@
 // values cost more than they are worth).
 #pragma once
 
-#include "format/rows.h"
+#include "format/kernels.h"
+#include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
 
@@ -36,10 +37,34 @@ inline uint8_t asymmetric_code(float x, float scale, float minimum, float steps)
   return static_cast<uint8_t>(static_cast<int>(scale > 0.0f ? code : 0.0f));
 }
 
+// The integer codes of both: stored ones less their middle, so that sums of products stay small.
+template <int bits>
+struct CentredCodes {
+  static constexpr bool has_offset = true;
+  static constexpr int centre = 1 << (bits - 1);
+
+  static void code_rows(const uint8_t* codes, int d, int first, int count, int16_t* out) {
+    each_row(
+        codes, packed_row_bytes(bits, d), d, first, count, out,
+        [](OneRow row, int size, int16_t* to) { codes_to_words<bits>(row, size, centre, to); });
+  }
+  static void code_pairs(const uint8_t* codes, int d, int first, int count, int16_t* out) {
+    each_pair(
+        codes, packed_row_bytes(bits, d), d, first, count, out,
+        [](TwoRows rows, int size, int16_t* to) { codes_to_words<bits>(rows, size, centre, to); });
+  }
+  // code * scale + minimum = (code - centre) * scale + (centre * scale + minimum)
+  static void add_centre(const float* scales, int n, float* offsets) {
+    for (int i = 0; i < n; ++i) offsets[i] += static_cast<float>(centre) * scales[i];
+  }
+};
+
 // One scale and minimum per channel over `group` tokens. Parameters: scale [64/group][d], then
 // minimum [64/group][d].
 template <int bits, int group, int clip_percent = 100>
-struct PerChannel {
+struct PerChannel : CentredCodes<bits> {
+  static constexpr ScaleAxis scale_axis = ScaleAxis::channel;
+  static constexpr int scale_group = group;
   static constexpr int code_bits = bits;
   static constexpr bool full_precision = false;
   static constexpr int groups = block_tokens / group;
@@ -75,6 +100,13 @@ struct PerChannel {
     }
   }
 
+  static void code_parameters(const uint16_t* parameters, int d, int index, float* scales,
+                              float* offsets) {
+    f16_row_to_f32(parameters + index * d, d, scales);
+    f16_row_to_f32(parameters + (groups + index) * d, d, offsets);
+    CentredCodes<bits>::add_centre(scales, d, offsets);
+  }
+
  private:
   static void encode_group(const float* x, int d, uint8_t* codes, uint16_t* scales,
                            uint16_t* minima) {
@@ -108,7 +140,9 @@ struct PerChannel {
 // One scale and minimum per token over `group` channels (the last group may be shorter).
 // Parameters: scale [ceil(d/group)][64 tokens], then minimum [ceil(d/group)][64 tokens].
 template <int bits, int group, int clip_percent = 100>
-struct PerTokenAsymmetric {
+struct PerTokenAsymmetric : CentredCodes<bits> {
+  static constexpr ScaleAxis scale_axis = ScaleAxis::token;
+  static constexpr int scale_group = group;
   static constexpr int code_bits = bits;
   static constexpr bool full_precision = false;
   static constexpr float steps = (1 << bits) - 1;
@@ -154,6 +188,13 @@ struct PerTokenAsymmetric {
         for (int c = g * group; c < end; ++c) out[c] = static_cast<float>(row[c]) * scale + minimum;
       }
     }
+  }
+
+  static void code_parameters(const uint16_t* parameters, int d, int index, float* scales,
+                              float* offsets) {
+    f16_row_to_f32(parameters + index * block_tokens, block_tokens, scales);
+    f16_row_to_f32(parameters + (groups(d) + index) * block_tokens, block_tokens, offsets);
+    CentredCodes<bits>::add_centre(scales, block_tokens, offsets);
   }
 };
 

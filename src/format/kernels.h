@@ -10,6 +10,30 @@
 
 namespace kvart {
 
+// What a scale belongs to.
+enum class ScaleAxis {
+  none,     // values are not integer codes
+  channel,  // a channel, over IntegerCodes::group tokens
+  token,    // a token, over IntegerCodes::group channels (or all of them, if there are fewer)
+};
+
+// Formats whose values are value = code * scale + offset with integer codes, |code| <= 128, offer
+// them for integer arithmetic.
+struct IntegerCodes {
+  ScaleAxis axis = ScaleAxis::none;
+  int group = 0;
+  bool has_offset = false;  // else all offsets are 0
+
+  // The codes of tokens [first, first + count). out: [count][head_dim].
+  void (*rows)(const uint8_t* codes, int head_dim, int first, int count, int16_t* out) = nullptr;
+  // Those of two tokens side by side; first and count are even. out: [count/2][head_dim][2].
+  void (*pairs)(const uint8_t* codes, int head_dim, int first, int count, int16_t* out) = nullptr;
+  // Scales and offsets of group number `index` of the block, one for each channel ([head_dim]) or
+  // token ([64]).
+  void (*parameters)(const uint16_t* parameters, int head_dim, int index, float* scales,
+                     float* offsets) = nullptr;
+};
+
 struct FormatKernels {
   const FormatInfo* info = nullptr;
 
@@ -21,6 +45,8 @@ struct FormatKernels {
   // instruction set.
   void (*decode)(const uint8_t* codes, const uint16_t* parameters, int head_dim, int first,
                  int count, float* out);
+
+  IntegerCodes integers;
 };
 
 // The kernels of `format` for `isa`. isa must be one that this machine has.

@@ -91,7 +91,8 @@ TEST(AttentionEdge, OneHotQueriesReadTheirChannel) {
       runner.finish(0, 64 + head_dim);
       std::vector<int64_t> positions;
       for (int i = 0; i < head_dim; ++i) positions.push_back(64 + i);
-      EXPECT_LT(worst_error(c, data, runner.out(0), positions), 2e-5) << head_dim << isa_name(isa);
+      EXPECT_LT(worst_error(c, data, runner.out(0), positions), error_bound(c))
+          << head_dim << isa_name(isa);
     }
   }
 }

@@ -25,6 +25,8 @@ std::vector<float> random_floats(size_t count, uint64_t seed) {
 class Kernels : public testing::TestWithParam<Isa> {
  protected:
   const AttentionKernels& kernels = attention_kernels(GetParam());
+  const IntegerKernels& integers = integer_kernels(GetParam());
+  Upcoming next;
 };
 
 INSTANTIATE_TEST_SUITE_P(Isas, Kernels, testing::ValuesIn(available_isas()),
@@ -37,7 +39,7 @@ TEST_P(Kernels, OneHotScoresAreExact) {
     const std::vector<float> k = random_floats(64 * d, d);
     std::vector<float> q(d * d, 0.0f), s(d * 64, NAN);
     for (int c = 0; c < d; ++c) q[c * d + c] = 1;
-    kernels.scores(q.data(), d, d, k.data(), 64, s.data());
+    kernels.scores(q.data(), d, d, k.data(), 64, s.data(), next);
     for (int c = 0; c < d; ++c) {
       for (int t = 0; t < 64; ++t) ASSERT_EQ(s[c * 64 + t], k[t * d + c]) << d << " " << c;
     }
@@ -51,24 +53,140 @@ TEST_P(Kernels, RowsDoNotDependOnEachOther) {
     std::vector<float> one(23 * 64), many(23 * 64);
     for (int r = 0; r < 23; ++r) {
       for (int t = 0; t < 64; t += 4) {
-        kernels.scores(&q[r * d], 1, d, &k[t * d], 4, &one[r * 64 + t]);
+        kernels.scores(&q[r * d], 1, d, &k[t * d], 4, &one[r * 64 + t], next);
       }
     }
     std::vector<float> out_one(23 * d), out_many(23 * d);
     const std::vector<float> factor = random_floats(23, 3);
     for (int rows = 1; rows <= 23; ++rows) {
       std::fill(many.begin(), many.end(), 0.0f);
-      kernels.scores(q.data(), rows, d, k.data(), 64, many.data());
+      kernels.scores(q.data(), rows, d, k.data(), 64, many.data(), next);
       ASSERT_EQ(std::memcmp(one.data(), many.data(), rows * 64 * sizeof(float)), 0) << d << rows;
       out_one = out_many = random_floats(23 * d, 4);
       for (int r = 0; r < rows; ++r) {
-        kernels.weighted_sum(&one[r * 64], 1, d, k.data(), 20, &factor[r], &out_one[r * d]);
-        kernels.weighted_sum(&one[r * 64 + 20], 1, d, &k[20 * d], 33, nullptr, &out_one[r * d]);
+        kernels.weighted_sum(&one[r * 64], 1, d, k.data(), 20, &factor[r], &out_one[r * d], next);
+        kernels.weighted_sum(&one[r * 64 + 20], 1, d, &k[20 * d], 33, nullptr, &out_one[r * d],
+                             next);
       }
-      kernels.weighted_sum(many.data(), rows, d, k.data(), 53, factor.data(), out_many.data());
+      kernels.weighted_sum(many.data(), rows, d, k.data(), 53, factor.data(), out_many.data(),
+                           next);
       ASSERT_EQ(std::memcmp(out_one.data(), out_many.data(), rows * d * sizeof(float)), 0)
           << d << " " << rows;
     }
+  }
+}
+
+std::vector<int16_t> random_words(size_t count, int largest, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int> word(-largest, largest);
+  std::vector<int16_t> x(count);
+  for (int16_t& value : x) value = static_cast<int16_t>(word(random));
+  return x;
+}
+
+// The largest sums that fit: 256 channels of 32767 and codes of 128 stay below 2^31.
+TEST_P(Kernels, IntegerScoresAreExactSums) {
+  for (int d = 16; d <= 256; d += 16) {
+    for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
+      std::vector<int16_t> q = random_words(rows * d, 32767, d);
+      std::vector<int16_t> k = random_words(64 * d, 128, d + 1);
+      std::fill_n(q.begin(), d, int16_t{32767});
+      std::fill_n(k.begin(), d, int16_t{-128});
+      const std::vector<float> step(rows, 0.5f), added(rows, 4.0f);
+      std::vector<float> s(rows * 64, NAN);
+      integers.scores(q.data(), step.data(), added.data(), rows, d, k.data(), 64, s.data(), next);
+      for (int r = 0; r < rows; ++r) {
+        for (int t = 0; t < 64; ++t) {
+          int64_t sum = 0;
+          for (int c = 0; c < d; ++c) sum += int64_t{q[r * d + c]} * k[t * d + c];
+          ASSERT_EQ(s[r * 64 + t], static_cast<float>(sum) * 0.5f + 4.0f) << d << " " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, IntegerSumsAreExactSums) {
+  for (int d = 16; d <= 256; d += 16) {
+    for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
+      const std::vector<int16_t> p = random_words(rows * 64, 32767, d);
+      const std::vector<int16_t> v = random_words(64 * d, 128, d + 1);
+      const std::vector<float> step(rows, 0.25f), added(rows, 3.0f), factor(rows, 2.0f);
+      const std::vector<float> scales(d, 0.5f), offsets(d, 8.0f);
+      for (const bool add : {false, true}) {
+        std::vector<float> o(rows * d, 1.0f);
+        IntegerSums what{v.data(), 32,           d, 0, d / 32 * 16, scales.data(), offsets.data(),
+                         add,      factor.data()};
+        integers.sums(p.data(), step.data(), added.data(), rows, what, o.data(), next);
+        what.first_channel = what.end_channel;
+        what.end_channel = d;
+        what.channel_scales = what.channel_offsets = what.factor = nullptr;
+        integers.sums(p.data(), step.data(), added.data(), rows, what, o.data(), next);
+        for (int r = 0; r < rows; ++r) {
+          for (int c = 0; c < d; ++c) {
+            int64_t sum = 0;
+            for (int t = 0; t < 32; ++t)
+              sum += int64_t{p[r * 64 + t]} * v[t / 2 * 2 * d + 2 * c + t % 2];
+            const bool first = c < d / 32 * 16;
+            const float expected = static_cast<float>(sum) * (first ? 0.125f : 0.25f) +
+                                   (first ? 2.0f : 1.0f) + (add ? (first ? 24.0f : 3.0f) : 0.0f);
+            ASSERT_NEAR(o[r * d + c], expected, std::abs(expected) * 3e-7) << d << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rounded to the nearest of 65,535 values; the largest one exactly; what is added in floats.
+TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
+  for (const int d : {16, 64, 80, 128, 256}) {
+    const int rows = 3;
+    const std::vector<float> q = random_floats(rows * d, d), scales = random_floats(256, 8);
+    const std::vector<float> offsets = random_floats(256, 9);
+    std::vector<int16_t> words(rows * 256);
+    std::vector<float> step(rows), added(rows);
+    for (const bool scaled : {false, true}) {
+      integers.queries(q.data(), rows, d, scaled ? scales.data() : nullptr,
+                       scaled ? offsets.data() : nullptr, words.data(), step.data(), added.data());
+      for (int r = 0; r < rows; ++r) {
+        double sum = 0;
+        int largest = 0;
+        for (int c = 0; c < d; ++c) {
+          const float x = q[r * d + c] * (scaled ? scales[c] : 1.0f);
+          ASSERT_NEAR(words[r * d + c] * step[r], x, 0.501 * step[r]);
+          largest = std::max(largest, std::abs(int{words[r * d + c]}));
+          sum += double{q[r * d + c]} * offsets[c];
+        }
+        EXPECT_EQ(largest, 32767);
+        EXPECT_NEAR(added[r], scaled ? sum : 0.0, 1e-4);
+      }
+    }
+  }
+  std::vector<float> p(2 * 64, 0.0f), step(2), added(2);
+  p[5] = 0.75f;
+  p[63] = -0.25f;
+  std::vector<int16_t> words(2 * 64, 1);
+  integers.probabilities(p.data(), 2, 64, nullptr, nullptr, words.data(), step.data(),
+                         added.data());
+  EXPECT_EQ(words[5], 32767);
+  EXPECT_NEAR(step[0], 0.75 / 32767, 1e-11);
+  EXPECT_FLOAT_EQ(added[0], 0.5f);
+  for (int t = 0; t < 64; ++t) EXPECT_EQ(words[64 + t], 0);
+  EXPECT_EQ(step[1], 0);
+}
+
+TEST_P(Kernels, ValuesThatAreNotFiniteMakeTheirRowNaN) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> x = random_floats(3 * 64, 1);
+    x[64 + 37] = bad;
+    std::vector<int16_t> words(3 * 64);
+    std::vector<float> step(3), added(3);
+    integers.queries(x.data(), 3, 64, nullptr, nullptr, words.data(), step.data(), added.data());
+    EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
+    integers.probabilities(x.data(), 3, 64, nullptr, nullptr, words.data(), step.data(),
+                           added.data());
+    EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
   }
 }
 

@@ -114,7 +114,7 @@ TEST_P(AttentionWindows, AgreesWithTheOracle) {
         for (const int64_t edge : {window - 1, window, window + 1, 63, 64, 127, 128}) {
           if (edge < tokens) positions.push_back(edge);
         }
-        ASSERT_LT(worst_error(c, data, runner.out(0), positions), 2e-5)
+        ASSERT_LT(worst_error(c, data, runner.out(0), positions), error_bound(c))
             << isa_name(isa) << " " << policy << " tokens " << tokens;
       }
     }

@@ -104,6 +104,50 @@ TEST(Format, DecodingARangeOfTokensEqualsDecodingAll) {
   }
 }
 
+// code * scale + offset is the decoded value but for its rounding; a pair of rows has the same
+// codes as its two rows.
+TEST(Format, IntegerCodesAreTheDecodedValues) {
+  int formats_with_codes = 0;
+  for (const FormatInfo* format : formats()) {
+    for (const Isa isa : available_isas()) {
+      const IntegerCodes& integers = format_kernels(format, isa).integers;
+      if (integers.axis == ScaleAxis::none) continue;
+      ++formats_with_codes;
+      for (int d = 16; d <= 256; d += 16) {
+        const std::vector<float> x = random_block(d, d + 1, 2.0f, 1.0f);
+        const Encoded e = encode(format, isa, x, d);
+        const std::vector<float> values = decode(format, isa, e, d);
+        std::vector<int16_t> rows(64 * d), pairs(64 * d), some(6 * d);
+        integers.rows(e.codes.data(), d, 0, 64, rows.data());
+        integers.pairs(e.codes.data(), d, 0, 64, pairs.data());
+        integers.rows(e.codes.data(), d, 10, 6, some.data());
+        ASSERT_TRUE(std::equal(some.begin(), some.end(), rows.begin() + 10 * d));
+        integers.pairs(e.codes.data(), d, 10, 6, some.data());
+        ASSERT_TRUE(std::equal(some.begin(), some.end(), pairs.begin() + 10 * d));
+        std::vector<float> scales(256), offsets(256, 0.0f);
+        for (int t = 0; t < 64; ++t) {
+          for (int c = 0; c < d; ++c) {
+            const bool per_channel = integers.axis == ScaleAxis::channel;
+            if (per_channel ? (t % integers.group == 0 && c == 0) : (c % integers.group == 0)) {
+              integers.parameters(e.parameters.data(), d, (per_channel ? t : c) / integers.group,
+                                  scales.data(), offsets.data());
+            }
+            const int code = rows[t * d + c];
+            ASSERT_LE(std::abs(code), 128);
+            ASSERT_EQ(pairs[t / 2 * 2 * d + 2 * c + t % 2], code) << format->name << d;
+            const int i = per_channel ? c : t;
+            const float value = static_cast<float>(code) * scales[i] + offsets[i];
+            ASSERT_NEAR(value, values[t * d + c],
+                        1e-6 * (std::abs(offsets[i]) + 256 * std::abs(scales[i])))
+                << format->name << " " << d << " " << t << " " << c;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(formats_with_codes, 12 * static_cast<int>(available_isas().size()));
+}
+
 TEST(Format, WritesExactlyItsBytes) {
   for (const FormatInfo* format : formats()) {
     for (const int d : head_dims) {

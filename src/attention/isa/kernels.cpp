@@ -2,6 +2,8 @@
 // of a library's inline function is made here, as each is compiled for this instruction set only.
 #include "attention/kernels.h"
 
+#include "attention/isa/prefetch.h"
+#include "attention/isa/row_groups.h"
 #include "attention/isa/vec.h"
 
 namespace kvart::KVART_ISA {
@@ -40,37 +42,6 @@ inline Vec tanh(Vec x) {
   return sub(broadcast(1.0f), div(broadcast(2.0f), add(exp2(e), broadcast(1.0f))));
 }
 
-// Calls tile<n>(first) for consecutive groups of n <= max_rows rows, never leaving a last group of
-// one row if there are two or more rows: a lone row has too few independent sums to fill the
-// pipeline.
-template <int max_rows, class Tile>
-inline void for_row_groups(int rows, Tile tile) {
-  int r = 0;
-  while (r < rows) {
-    const int left = rows - r;
-    int n = left < max_rows ? left : max_rows;
-    if (left == max_rows + 1 && max_rows > 2) n = max_rows - 1;
-    switch (n) {
-      case 1:
-        tile.template operator()<1>(r);
-        break;
-      case 2:
-        tile.template operator()<2>(r);
-        break;
-      case 3:
-        if constexpr (max_rows >= 3) tile.template operator()<3>(r);
-        break;
-      case 4:
-        if constexpr (max_rows >= 4) tile.template operator()<4>(r);
-        break;
-      default:
-        if constexpr (max_rows >= 5) tile.template operator()<5>(r);
-        break;
-    }
-    r += n;
-  }
-}
-
 // Scores of `rows` rows and `groups` groups of four tokens.
 template <int rows, int groups>
 inline void scores_tile(const float* q, int head_dim, const float* k, float* s) {
@@ -97,17 +68,20 @@ inline void scores_tile(const float* q, int head_dim, const float* k, float* s) 
   }
 }
 
-void scores(const float* q, int rows, int head_dim, const float* k, int tokens, float* s) {
+void scores(const float* q, int rows, int head_dim, const float* k, int tokens, float* s,
+            Upcoming& next) {
   for_row_groups<score_rows>(rows, [&]<int n>(int r) {
     const float* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
     int t = 0;
     if constexpr (n == 1) {
       for (; t + 2 * score_group <= tokens; t += 2 * score_group) {
+        fetch_part(next);
         scores_tile<1, 2>(query, head_dim, k + t * head_dim, row + t);
       }
     }
     for (; t < tokens; t += score_group) {
+      fetch_part(next);
       scores_tile<n, 1>(query, head_dim, k + t * head_dim, row + t);
     }
   });
@@ -213,7 +187,7 @@ inline void sum_tile(const float* p, int head_dim, const float* v, int tokens, c
 }
 
 void weighted_sum(const float* p, int rows, int head_dim, const float* v, int tokens,
-                  const float* factor, float* o) {
+                  const float* factor, float* o, Upcoming& next) {
   for_row_groups<sum_rows>(rows, [&]<int n>(int r) {
     const float* probabilities = p + static_cast<size_t>(r) * score_stride;
     const float* factors = factor == nullptr ? nullptr : factor + r;
@@ -221,10 +195,12 @@ void weighted_sum(const float* p, int rows, int head_dim, const float* v, int to
     int c = 0;
     if constexpr (n == 1) {
       for (; c + 8 * vec_lanes <= head_dim; c += 8 * vec_lanes) {
+        fetch_part(next);
         sum_tile<1, 8>(probabilities, head_dim, v + c, tokens, factors, out + c);
       }
     }
     for (; c + 4 * vec_lanes <= head_dim; c += 4 * vec_lanes) {
+      fetch_part(next);
       sum_tile<n, 4>(probabilities, head_dim, v + c, tokens, factors, out + c);
     }
     for (; c + 2 * vec_lanes <= head_dim; c += 2 * vec_lanes) {

@@ -78,6 +78,9 @@ inline Vec larger(Vec a, Vec b) {
 inline Vec smaller(Vec a, Vec b) {
   return _mm512_min_ps(a, b);
 }  // b where one is NaN
+inline Vec magnitude(Vec a) {
+  return _mm512_abs_ps(a);
+}
 // 2^n for n = shifted - 1.5 * 2^23, n in [-127, 127]; 0 for -127.
 inline Vec power_of_shifted(Vec shifted) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
@@ -137,6 +140,9 @@ inline Vec larger(Vec a, Vec b) {
 }
 inline Vec smaller(Vec a, Vec b) {
   return _mm256_min_ps(a, b);
+}
+inline Vec magnitude(Vec a) {
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
 inline Vec power_of_shifted(Vec shifted) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
@@ -202,6 +208,9 @@ inline Vec larger(const Vec& a, const Vec& b) {
 }
 inline Vec smaller(const Vec& a, const Vec& b) {
   return each_lane([&](int i) { return a.x[i] < b.x[i] ? a.x[i] : b.x[i]; });
+}
+inline Vec magnitude(const Vec& a) {
+  return each_lane([&](int i) { return a.x[i] < 0 ? -a.x[i] : a.x[i]; });
 }
 inline Vec power_of_shifted(const Vec& shifted) {
   return each_lane([&](int i) {

@@ -20,7 +20,12 @@ constexpr FormatInfo info_of(const char* name) {
 
 template <class Format>
 constexpr FormatKernels kernels_of() {
-  return {nullptr, &Format::encode, &Format::decode};
+  FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}};
+  if constexpr (requires { Format::scale_axis; }) {
+    kernels.integers = {Format::scale_axis, Format::scale_group, Format::has_offset,
+                        &Format::code_rows, &Format::code_pairs, &Format::code_parameters};
+  }
+  return kernels;
 }
 
 constexpr FormatInfo infos[] = {

@@ -1,0 +1,244 @@
+// The inside of attention: a tile's queries over the blocks of one span. K and V in integer codes
+// are multiplied as integers, others are decoded to floats.
+#include <algorithm>
+#include <cstring>
+
+#include "attention/cpu_attention.h"
+
+namespace kvart {
+
+namespace {
+
+// Whether scores come from the integers: queries can take a scale for each channel, scores one for
+// each token, but neither one for each token and some channels.
+bool has_integer_scores(const IntegerCodes& codes, int head_dim) {
+  return codes.axis == ScaleAxis::channel ||
+         (codes.axis == ScaleAxis::token && codes.group >= head_dim && !codes.has_offset);
+}
+
+// Tokens to decode at a time: 64, 32 or 16, so that they make up a block or half of one.
+int step_tokens(int head_dim, int values) {
+  int tokens = block_tokens;
+  while (tokens > 16 && tokens * head_dim > values) tokens /= 2;
+  return tokens;
+}
+
+}  // namespace
+
+void CpuAttention::load_queries(const Job& job, const Tile& tile, const Scratch& s) const {
+  const size_t group_values = static_cast<size_t>(job.group) * job.head_dim;
+  for (int t = 0; t < tile.tokens; ++t) {
+    const size_t head = static_cast<size_t>(tile.row + t) * job.params.q_heads +
+                        static_cast<size_t>(tile.kv_head) * job.group;
+    std::memcpy(s.q + t * group_values, job.q + head * job.head_dim, group_values * sizeof(float));
+  }
+  const IntegerCodes& k = layers_[job.layer].k->integers;
+  if (k.axis == ScaleAxis::token && has_integer_scores(k, job.head_dim)) {
+    integers_.queries(s.q, tile.tokens * job.group, job.head_dim, nullptr, nullptr, s.query_words,
+                      s.query_step, s.query_added);
+  }
+}
+
+// Where a tile reads a block: its own block and the sinks in full precision, the others as sealed.
+SideBytes CpuAttention::side_bytes(const Job& job, const Tile& tile, int block, Side side) {
+  const Step& step = job.group_steps.steps[tile.step];
+  const int layer = job.layer;
+  if (block == tile.block || block < cache_->sink_blocks()) {
+    const bool staged = step.has_staged_rows(block);
+    return {open_, open_rows(step, block, staged, layer, tile.kv_head, side), nullptr};
+  }
+  const PageLayout& layout = cache_->page_layout();
+  const PageLayout::Side at =
+      side == k_side ? layout.k(layer, tile.kv_head) : layout.v(layer, tile.kv_head);
+  const uint8_t* bytes = sealed_bytes(step, block, layer);
+  const size_t start = layout.layer_offset(layer);
+  return {side == k_side ? layers_[layer].k : layers_[layer].v, bytes + (at.codes - start),
+          reinterpret_cast<const uint16_t*>(bytes + (at.parameters - start))};
+}
+
+namespace {
+
+// The tokens of `block` that each row of the tile sees. Returns false if every row sees all 64.
+bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleRange* ranges) {
+  const int64_t start = static_cast<int64_t>(block) * block_tokens;
+  bool partial = false;
+  for (int t = 0; t < tile.tokens; ++t) {
+    const int64_t position = tile.first + t;
+    VisibleRange range{0, block_tokens};
+    if (block == tile.block) range.end = static_cast<int16_t>(position + 1 - start);
+    if (window > 0) {
+      const int64_t first = position - window + 1 - start;
+      range.first = static_cast<int16_t>(std::clamp<int64_t>(first, 0, block_tokens));
+    }
+    partial = partial || range.first > 0 || range.end < block_tokens;
+    std::fill_n(ranges + t * group, group, range);
+  }
+  return partial;
+}
+
+}  // namespace
+
+void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int tokens,
+                                const Scratch& s, Upcoming& next) const {
+  const int step = step_tokens(head_dim, decoded_values);
+  for (int t = 0; t < tokens; t += step) {
+    const int count = std::min(step, tokens - t);
+    const int padded = static_cast<int>(round_up(count, score_group));
+    k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
+    std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
+    kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t, next);
+  }
+}
+
+void CpuAttention::float_sums(const SideBytes& v, int rows, int head_dim, int tokens,
+                              const Scratch& s, float* o, Upcoming& next) const {
+  const int step = step_tokens(head_dim, decoded_values);
+  for (int t = 0; t < tokens; t += step) {
+    const int count = std::min(step, tokens - t);
+    v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
+    kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
+                          t == 0 ? s.factor : nullptr, o, next);
+  }
+}
+
+// Scores of all 64 tokens of a sealed block. Scales of channels go into the queries, those of
+// tokens into the scores.
+void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, const Scratch& s,
+                                  Upcoming& next) const {
+  const IntegerCodes& codes = k.format->integers;
+  const bool per_channel = codes.axis == ScaleAxis::channel;
+  const int group = per_channel ? codes.group : block_tokens;
+  const int step = std::min(step_tokens(head_dim, code_words), group);
+  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  for (int first = 0; first < block_tokens; first += group) {
+    if (per_channel) {
+      codes.parameters(k.parameters, head_dim, first / group, s.scales, s.offsets);
+      integers_.queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
+                        s.query_words, s.query_step, s.query_added);
+    }
+    for (int t = first; t < first + group; t += step) {
+      codes.rows(k.codes, head_dim, t, step, words);
+      integers_.scores(s.query_words, s.query_step, s.query_added, rows, head_dim, words, step,
+                       s.scores + t, next);
+    }
+  }
+  if (per_channel) return;
+  codes.parameters(k.parameters, head_dim, 0, s.scales, s.offsets);
+  integers_.scale_scores(s.scores, rows, s.scales);
+}
+
+// Scales of channels multiply the sums.
+void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
+                                       float* o, Upcoming& next) const {
+  const IntegerCodes& codes = v.format->integers;
+  const int step = std::min(step_tokens(head_dim, code_words), codes.group);
+  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  for (int first = 0; first < block_tokens; first += codes.group) {
+    codes.parameters(v.parameters, head_dim, first / codes.group, s.scales, s.offsets);
+    integers_.probabilities(s.scores + first, rows, codes.group, nullptr, nullptr,
+                            s.probability_words, s.probability_step, s.probability_added);
+    for (int t = first; t < first + codes.group; t += step) {
+      codes.pairs(v.codes, head_dim, t, step, words);
+      const IntegerSums sums{words,
+                             step,
+                             head_dim,
+                             0,
+                             head_dim,
+                             s.scales,
+                             s.offsets,
+                             codes.has_offset && t == first,
+                             t == 0 ? s.factor : nullptr};
+      integers_.sums(s.probability_words + (t - first), s.probability_step, s.probability_added,
+                     rows, sums, o, next);
+    }
+  }
+}
+
+// Scales of tokens multiply the probabilities, for each group of channels anew.
+void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
+                                     float* o, Upcoming& next) const {
+  const IntegerCodes& codes = v.format->integers;
+  const int step = step_tokens(head_dim, code_words);
+  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  for (int t = 0; t < block_tokens; t += step) {
+    codes.pairs(v.codes, head_dim, t, step, words);
+    for (int channel = 0; channel < head_dim; channel += codes.group) {
+      codes.parameters(v.parameters, head_dim, channel / codes.group, s.scales, s.offsets);
+      integers_.probabilities(s.scores + t, rows, step, s.scales + t,
+                              codes.has_offset ? s.offsets + t : nullptr, s.probability_words,
+                              s.probability_step, s.probability_added);
+      const IntegerSums sums{words,
+                             step,
+                             head_dim,
+                             channel,
+                             std::min(channel + codes.group, head_dim),
+                             nullptr,
+                             nullptr,
+                             codes.has_offset,
+                             t == 0 ? s.factor : nullptr};
+      integers_.sums(s.probability_words, s.probability_step, s.probability_added, rows, sums, o,
+                     next);
+    }
+  }
+}
+
+namespace {
+
+// The codes and parameters of a side, to be fetched while `tiles` tiles are computed.
+Upcoming upcoming(const SideBytes& side, int head_dim, int tiles) {
+  const size_t bytes = side.format->info->side_bytes(head_dim);
+  const auto lines = static_cast<int>(bytes / 64);
+  return {side.codes, side.codes + bytes, (lines + tiles - 1) / tiles};
+}
+
+}  // namespace
+
+void CpuAttention::block_scores(const SideBytes& k, int rows, int head_dim, int tokens,
+                                const Scratch& s, Upcoming& next) const {
+  if (has_integer_scores(k.format->integers, head_dim)) {
+    integer_scores(k, rows, head_dim, s, next);
+  } else {
+    float_scores(k, rows, head_dim, tokens, s, next);
+  }
+}
+
+void CpuAttention::block_sums(const SideBytes& v, int rows, int head_dim, int tokens,
+                              const Scratch& s, float* o, Upcoming& next) const {
+  switch (v.format->integers.axis) {
+    case ScaleAxis::channel:
+      return channel_scaled_sums(v, rows, head_dim, s, o, next);
+    case ScaleAxis::token:
+      return token_scaled_sums(v, rows, head_dim, s, o, next);
+    case ScaleAxis::none:
+      return float_sums(v, rows, head_dim, tokens, s, o, next);
+  }
+}
+
+void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, const Scratch& s,
+                                const Partial& part) {
+  const int rows = tile.tokens * job.group;
+  const int head_dim = job.head_dim;
+  const int row_groups = (rows + 2) / 3;
+  part.clear(rows, head_dim);
+  const int first = std::max(span * span_blocks, tile.first_block);
+  const int end = std::min((span + 1) * span_blocks, tile.block + 1);
+  for (int block = first; block < end; ++block) {
+    const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
+    const int tokens =
+        static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
+    const SideBytes v = side_bytes(job, tile, block, v_side);
+    Upcoming next = upcoming(v, head_dim, row_groups * (block_tokens / score_group));
+    block_scores(side_bytes(job, tile, block, k_side), rows, head_dim, tokens, s, next);
+    const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
+    kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
+                     job.params.soft_cap, part.state, s.factor);
+    next = {};
+    if (block + 1 < end) {
+      next = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim,
+                      row_groups * ((head_dim + 31) / 32));
+    }
+    block_sums(v, rows, head_dim, tokens, s, part.o, next);
+  }
+}
+
+}  // namespace kvart
