@@ -16,16 +16,20 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "base/aligned_buffer.h"
 #include "kvart/cores.h"
 
 namespace {
 
 using namespace kvart;  // NOLINT(google-build-using-namespace)
 
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
 struct Options {
-  std::vector<std::string> policies = {"f16",  "fp8",  "int8", "k8v8",  "k6v4",
-                                       "k5v4", "int4", "k4v3", "kivi2", "int4_g32"};
+  std::vector<std::string> policies = preset_names();
   std::vector<int> threads = {1, 0};  // 0: all cores
   std::vector<int> groups = {1, 4, 8};
   std::vector<int> head_dims = {64, 128};
@@ -80,9 +84,7 @@ void or_exit(const Status& status) {
 // in order.
 class ReadBandwidth {
  public:
-  explicit ReadBandwidth(size_t bytes) : words_(bytes / sizeof(uint64_t)) {
-    std::fill_n(words_.data(), words_.size(), uint64_t{1});
-  }
+  explicit ReadBandwidth(size_t bytes) : words_(bytes / sizeof(uint64_t), 1) {}
 
   double measure(ThreadPool& pool) {
     const int threads = pool.threads();
@@ -107,7 +109,7 @@ class ReadBandwidth {
   }
 
  private:
-  AlignedBuffer<uint64_t> words_;
+  std::vector<uint64_t> words_;
 };
 
 // One cache, filled once, that attention with any number of query heads reads.
