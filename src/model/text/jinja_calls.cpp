@@ -48,12 +48,19 @@ Value Interpreter::filter_or_test(const Expression& e, Scope& scope) {
   return runtime_.failed() ? Value() : call_builtin(runtime_, *builtin, self, with);
 }
 
-Value Interpreter::call(const Expression& e, Scope& scope) {
+Value Interpreter::call(const Expression& e, Scope& scope, const Value* caller) {
   const Expression& callee_expression = *e.operands[0];
   const Value callee = evaluate(callee_expression, scope);
-  const Arguments with = arguments(e, scope);
+  Arguments with = arguments(e, scope);
+  if (caller != nullptr) {
+    with.named.emplace_back(names_in_macros[NameInMacro::caller], *caller);
+  }
   if (runtime_.failed()) {
     return {};
+  }
+  if (callee.is_loop()) {
+    runtime_.construct = "loop";
+    return call_loop(callee.as_loop(), with);
   }
   if (!callee.is_callable()) {
     return not_callable(callee_expression, callee, scope);
@@ -63,7 +70,7 @@ Value Interpreter::call(const Expression& e, Scope& scope) {
       callable.macro != nullptr ? std::string_view(callable.macro->text) : callable_name(callable);
   switch (callable.kind) {
     case Callable::Kind::macro:
-      return call_macro(*callable.macro, with);
+      return call_macro(callable, with);
     case Callable::Kind::method:
       return call_builtin(runtime_, *find_method(callable.self, callable.name), callable.self,
                           with);
@@ -83,34 +90,72 @@ Value Interpreter::not_callable(const Expression& expression, const Value& calle
   return runtime_.fail(what + " is " + callee.kind_name() + ", and can't be called");
 }
 
-Value Interpreter::call_macro(const Statement& macro, const Arguments& with) {
-  Scope scope{{}, root_};
-  const std::size_t count = macro.parameters.size();
-  if (with.positional.size() > count) {
-    return runtime_.fail("the macro " + in_quotes(macro.text) + " takes at most " +
-                         std::to_string(count) + " arguments");
+bool Interpreter::enter_call(std::string_view what) {
+  if (++calls_ > runtime_.limits().call_depth) {
+    runtime_.over_limit(what, static_cast<std::uint64_t>(runtime_.limits().call_depth));
   }
-  for (std::size_t i = 0; i < with.positional.size(); ++i) {
+  return !runtime_.failed();
+}
+
+// What is neither a parameter nor its value: `caller`, `varargs` and `kwargs`, where the body reads
+// them.
+bool Interpreter::bind_rest(const Statement& macro, const Arguments& with, Scope& scope) {
+  const auto is_parameter = [&macro](std::string_view name) {
+    return std::find(macro.parameters.begin(), macro.parameters.end(), name) !=
+           macro.parameters.end();
+  };
+  const std::size_t count = macro.parameters.size();
+  const bool takes_caller = macro.reads[caller] && !is_parameter(names_in_macros[caller]);
+  const bool takes_varargs = macro.reads[varargs] && !is_parameter(names_in_macros[varargs]);
+  const bool takes_kwargs = macro.reads[kwargs] && !is_parameter(names_in_macros[kwargs]);
+  if (takes_caller) {
+    scope.names[names_in_macros[caller]] = Value::undefined(names_in_macros[caller]);
+  }
+  if (takes_varargs) {
+    const auto from = static_cast<std::ptrdiff_t>(std::min(count, with.positional.size()));
+    runtime_.charge_bytes(Runtime::bytes_per_object);
+    scope.names[names_in_macros[varargs]] =
+        Value::tuple({with.positional.begin() + from, with.positional.end()});
+  } else if (with.positional.size() > count) {
+    runtime_.fail("the macro " + in_quotes(macro.text) + " takes at most " + std::to_string(count) +
+                  " arguments");
+  }
+  Dict others;
+  for (const auto& [name, value] : with.named) {
+    if (!runtime_.charge(1 + count)) {
+      break;
+    }
+    const auto place = std::find(macro.parameters.begin(), macro.parameters.end(), name);
+    if (place != macro.parameters.end() && scope.names.emplace(*place, value).second) {
+      continue;
+    }
+    if (takes_caller && name == names_in_macros[caller]) {
+      scope.names[names_in_macros[caller]] = value;
+    } else if (takes_kwargs) {
+      put(others, Value::string(name), value);
+    } else {
+      runtime_.fail("the macro " + in_quotes(macro.text) + " can't take the argument " +
+                    in_quotes(name));
+    }
+  }
+  if (takes_kwargs) {
+    scope.names[names_in_macros[kwargs]] = Value::dict(std::move(others));
+  }
+  return !runtime_.failed();
+}
+
+bool Interpreter::bind(const Statement& macro, const Arguments& with, Scope& scope) {
+  const std::size_t count = macro.parameters.size();
+  constexpr std::uint64_t bytes_per_name = 128;
+  runtime_.charge_bytes(bytes_per_name * (count + names_in_macros.size()));
+  for (std::size_t i = 0; i < std::min(count, with.positional.size()); ++i) {
     scope.names[macro.parameters[i]] = with.positional[i];
   }
-  constexpr std::uint64_t bytes_per_name = 128;
-  runtime_.charge_bytes(bytes_per_name * count);
-  for (const auto& [name, value] : with.named) {
-    if (!runtime_.charge(count)) {
-      return {};
-    }
-    const auto found = std::find(macro.parameters.begin(), macro.parameters.end(), name);
-    if (found == macro.parameters.end() || !scope.names.emplace(*found, value).second) {
-      return runtime_.fail("the macro " + in_quotes(macro.text) + " can't take the argument " +
-                           in_quotes(name));
-    }
-  }
-  if (++macros_ > runtime_.limits().macro_depth) {
-    return runtime_.over_limit("more macros that call one another",
-                               static_cast<std::uint64_t>(runtime_.limits().macro_depth));
+  if (!bind_rest(macro, with, scope)) {
+    return false;
   }
   const std::size_t first_default = count - macro.expressions.size();
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < count && !runtime_.failed(); ++i) {
     const std::string& name = macro.parameters[i];
     if (scope.names.find(name) == scope.names.end()) {
       scope.names[name] = i >= first_default
@@ -118,8 +163,44 @@ Value Interpreter::call_macro(const Statement& macro, const Arguments& with) {
                               : Value::undefined(name);
     }
   }
-  Value text = capture(macro.blocks[0], scope);
-  --macros_;
+  return !runtime_.failed();
+}
+
+Value Interpreter::call_macro(const Callable& callable, const Arguments& with) {
+  const Statement& macro = *callable.macro;
+  const Scope* around = find_scope(callable.scope);
+  if (around == nullptr) {
+    return runtime_.unsupported("the macro " + in_quotes(macro.text) +
+                                " can't be called: the block in which it was made has ended");
+  }
+  Scope scope{*this, around};
+  if (!enter_call("more macros that call one another") || !bind(macro, with, scope)) {
+    return {};
+  }
+  Value text = capture([&] { execute(macro.blocks[0], scope); });
+  --calls_;
+  return text;
+}
+
+Value Interpreter::call_loop(const Loop& loop, const Arguments& with) {
+  if (!loop.statement->recursive) {
+    return runtime_.fail("'loop' can't be called, since its loop isn't 'recursive'");
+  }
+  const bool named =
+      with.positional.empty() && with.named.size() == 1 && with.named[0].first == "iterable";
+  if (!named && (with.positional.size() != 1 || !with.named.empty())) {
+    return runtime_.fail("'loop' takes one argument");
+  }
+  const Scope* around = find_scope(loop.scope);
+  if (around == nullptr) {
+    return runtime_.unsupported("'loop' can't be called: its loop has ended");
+  }
+  if (!enter_call("more loops that call one another")) {
+    return {};
+  }
+  const Value& items = named ? with.named[0].second : with.positional[0];
+  Value text = capture([&] { this->loop(*loop.statement, items, *around, loop.depth0 + 1); });
+  --calls_;
   return text;
 }
 

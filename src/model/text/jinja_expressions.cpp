@@ -22,10 +22,8 @@ Value Interpreter::look_up(std::string_view name, const Scope& scope) {
   if (std::find(functions.begin(), functions.end(), name) != functions.end()) {
     return Value::callable({Callable::Kind::function, std::string(name), nullptr, {}});
   }
-  constexpr std::array<std::string_view, 3> in_macros = {"caller", "varargs", "kwargs"};
   constexpr std::array<std::string_view, 3> helpers = {"cycler", "joiner", "lipsum"};
-  if ((macros_ > 0 && std::find(in_macros.begin(), in_macros.end(), name) != in_macros.end()) ||
-      std::find(helpers.begin(), helpers.end(), name) != helpers.end()) {
+  if (std::find(helpers.begin(), helpers.end(), name) != helpers.end()) {
     return runtime_.unsupported(in_quotes(name) + " is not supported");
   }
   return Value::undefined(name);

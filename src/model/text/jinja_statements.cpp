@@ -1,17 +1,26 @@
 // The interpreter's statements: what is written, branches, loops, names that are set.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 #include "model/text/jinja_interpreter.h"
 #include "model/text/jinja_text.h"
 
 namespace kvart::jinja {
 
 Result<std::string> Interpreter::run(const Block& block) {
-  Scope root;
-  root_ = &root;
+  Scope root{*this, nullptr};
   execute(block, root);
   if (runtime_.failed()) {
     return runtime_.error();
   }
   return std::move(output_);
+}
+
+const Interpreter::Scope* Interpreter::find_scope(std::uint64_t id) const {
+  const auto found = std::lower_bound(scopes_.begin(), scopes_.end(), id,
+                                      [](const Scope* s, std::uint64_t i) { return s->id < i; });
+  return found != scopes_.end() && (*found)->id == id ? *found : nullptr;
 }
 
 Interpreter::Flow Interpreter::execute(const Block& block, Scope& scope) {
@@ -41,7 +50,7 @@ Interpreter::Flow Interpreter::execute(const Statement& s, Scope& scope) {
     case Kind::branch:
       return branch(s, scope);
     case Kind::loop:
-      loop(s, scope);
+      loop(s, evaluate(*s.expressions[0], scope), scope, 0);
       break;
     case Kind::set:
       runtime_.construct = "set";
@@ -54,14 +63,18 @@ Interpreter::Flow Interpreter::execute(const Statement& s, Scope& scope) {
       print(block_value(s, scope));
       break;
     case Kind::macro:
-      scope.names[s.text] = Value::callable({Callable::Kind::macro, s.text, &s, {}});
+      runtime_.charge_bytes(Runtime::bytes_per_object);
+      scope.names[s.text] = Value::callable({Callable::Kind::macro, s.text, &s, {}, scope.id});
+      break;
+    case Kind::call_block:
+      call_block(s, scope);
       break;
     case Kind::leave_loop:
       return Flow::leave_loop;
     case Kind::next_iteration:
       return Flow::next_iteration;
     case Kind::scope: {
-      Scope inner{{}, &scope};
+      Scope inner{*this, &scope};
       execute(s.blocks[0], inner);
       break;
     }
@@ -85,17 +98,9 @@ void Interpreter::print(const Value& value) {
   }
 }
 
-Value Interpreter::capture(const Block& block, Scope& scope) {
-  std::string outer = std::exchange(output_, {});
-  execute(block, scope);
-  std::string inner = std::exchange(output_, std::move(outer));
-  runtime_.charge_bytes(Runtime::bytes_per_object);
-  return Value::string(std::move(inner));
-}
-
 Value Interpreter::block_value(const Statement& s, Scope& scope) {
-  Scope inner{{}, &scope};
-  Value text = capture(s.blocks[0], inner);
+  Scope inner{*this, &scope};
+  Value text = capture([&] { execute(s.blocks[0], inner); });
   if (s.expressions.empty() || runtime_.failed()) {
     return text;
   }
@@ -126,10 +131,10 @@ Value Interpreter::chosen(const Statement& s, const Value& list, Scope& scope) {
   return kept.list();
 }
 
-void Interpreter::loop(const Statement& s, Scope& scope) {
+void Interpreter::loop(const Statement& s, const Value& items, const Scope& around, int depth0) {
   runtime_.construct = "for";
-  Value list = items_of(runtime_, evaluate(*s.expressions[0], scope)).list();
-  Scope inner{{}, &scope};
+  Value list = items_of(runtime_, items).list();
+  Scope inner{*this, &around};
   if (s.expressions[1] != nullptr) {
     list = chosen(s, list, inner);
   }
@@ -137,20 +142,37 @@ void Interpreter::loop(const Statement& s, Scope& scope) {
   if (runtime_.failed()) {
     return;
   }
+  bool ended_one = false;  // an iteration that break or continue left doesn't count
   const std::size_t count = list.as_items().size();
   for (std::size_t i = 0; i < count && !runtime_.failed(); ++i) {
     inner.names.clear();
     assign(s, list.as_items()[i], inner);
-    inner.names["loop"] = Value::loop(std::make_shared<const Loop>(Loop{list, i}));
+    inner.names["loop"] =
+        Value::loop(std::make_shared<const Loop>(Loop{list, i, depth0, &s, around.id}));
     runtime_.construct = "for";
     runtime_.charge(1);
-    if (execute(s.blocks[0], inner) == Flow::leave_loop) {
+    const Flow flow = execute(s.blocks[0], inner);
+    ended_one = ended_one || flow == Flow::normal;
+    if (flow == Flow::leave_loop) {
       break;
     }
   }
-  if (count == 0 && s.blocks.size() > 1 && !runtime_.failed()) {
+  if (!ended_one && s.blocks.size() > 1 && !runtime_.failed()) {
     inner.names.clear();
     execute(s.blocks[1], inner);
+  }
+}
+
+void Interpreter::call_block(const Statement& s, Scope& scope) {
+  const Statement& block = s.blocks[0][0];
+  runtime_.charge_bytes(Runtime::bytes_per_object);
+  const Value caller = Value::callable({Callable::Kind::macro, block.text, &block, {}, scope.id});
+  const Value text = call(*s.expressions[0], scope, &caller);
+  if (text.is_string()) {
+    write(text.as_string());
+  } else if (!runtime_.failed()) {
+    runtime_.fail(std::string("what 'call' calls must give a text, not a value of kind ") +
+                  text.kind_name());
   }
 }
 
