@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/file/gguf_writer.h"
+#include "model/text/encoded.h"
 
 namespace kvart {
 namespace {
@@ -72,7 +73,7 @@ TEST(TokenizerGguf, ReadsAllThatIsThere) {
   EXPECT_FALSE(data->add_space_prefix);
   const auto tokenizer = Tokenizer::create(*data);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-  EXPECT_THAT(tokenizer->encode("aba", SpecialTokens::plain), ElementsAre(2, 0));
+  EXPECT_THAT(test::encoded(*tokenizer, "aba", SpecialTokens::plain), ElementsAre(2, 0));
 }
 
 TEST(TokenizerGguf, C15MissingIdsAreNone) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/file/gguf.h"
+#include "model/text/encoded.h"
 #include "model/text/tokenizer.h"
 #include "model/text/tokenizer_cases.h"
 #include "model/text/tokenizer_gguf.h"
@@ -51,7 +52,7 @@ void compare(const char* model, const std::string& pre, const std::string& expec
 
   size_t differences = 0;
   for (size_t i = 0; i < all.size() && differences < 20; i += step) {
-    const auto ids = tokenizer->encode(all[i].text, all[i].special);
+    const auto ids = test::encoded(*tokenizer, all[i].text, all[i].special);
     const auto expected = ids_of(lines[1 + i / step]);
     if (ids != expected) ++differences;
     EXPECT_EQ(ids, expected) << "text " << i << ": " << testing::PrintToString(all[i].text);
@@ -82,7 +83,7 @@ void round_trip(const char* model) {
     std::string valid;  // surrogates go through the tokenizer, but are not valid UTF-8
     const size_t unfinished = text::append_repaired(repaired, valid);
     ASSERT_EQ(unfinished, 0u);
-    const auto ids = tokenizer->encode(one.text, one.special);
+    const auto ids = test::encoded(*tokenizer, one.text, one.special);
     EXPECT_EQ(tokenizer->decode(ids, ControlTokens::show), valid);
     std::string bytes;
     for (const int32_t id : ids) bytes += tokenizer->token_bytes(id);
@@ -114,7 +115,7 @@ TEST_F(TokenizerOracle, Qwen2TakesAnHtmlTagForText) {
   const auto tokenizer = Tokenizer::create(std::move(*data));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   const std::vector<int32_t> as_text = {522, 82, 29};  // "</", "s", ">"
-  EXPECT_EQ(tokenizer->encode("</s>", SpecialTokens::parse), as_text);
+  EXPECT_EQ(test::encoded(*tokenizer, "</s>", SpecialTokens::parse), as_text);
   EXPECT_FALSE(tokenizer->is_end_of_generation(128247));  // the token </s>
 }
 TEST_F(TokenizerOracle, Gpt2Pieces) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/file/gguf_writer.h"
+#include "model/text/encoded.h"
 #include "model/text/tokenizer.h"
 #include "model/text/tokenizer_gguf.h"
 #include "model/text/tokenizer_normalize.h"
@@ -78,7 +79,7 @@ TEST(ScoredPairs, TheBestScoreMergesFirstThenTheLeftmost) {
   data.add_space_prefix = false;
   const Tokenizer tokenizer = made(data);
   const auto plain = [&](std::string_view text) {
-    return tokenizer.encode(text, SpecialTokens::plain);
+    return test::encoded(tokenizer, text, SpecialTokens::plain);
   };
   EXPECT_THAT(plain(""), IsEmpty());
   EXPECT_THAT(plain("ab"), ElementsAre(262));
@@ -90,10 +91,11 @@ TEST(ScoredPairs, TheBestScoreMergesFirstThenTheLeftmost) {
 
 TEST(ScoredPairs, ASpaceIsPutInFrontAndTakenAway) {
   const Tokenizer tokenizer = made(vocabulary("llama", letters()));
-  EXPECT_THAT(tokenizer.encode("ab", SpecialTokens::plain), ElementsAre(264));
-  EXPECT_THAT(tokenizer.encode(" ab", SpecialTokens::plain), ElementsAre(259, 264));
+  EXPECT_THAT(test::encoded(tokenizer, "ab", SpecialTokens::plain), ElementsAre(264));
+  EXPECT_THAT(test::encoded(tokenizer, " ab", SpecialTokens::plain), ElementsAre(259, 264));
   // After each special token too.
-  EXPECT_THAT(tokenizer.encode("<s>ab</s>ab", SpecialTokens::parse), ElementsAre(1, 264, 2, 264));
+  EXPECT_THAT(test::encoded(tokenizer, "<s>ab</s>ab", SpecialTokens::parse),
+              ElementsAre(1, 264, 2, 264));
   EXPECT_EQ(tokenizer.token_bytes(264), " ab");
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{264, 264}), "ab ab");
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{259, 264}), " ab");
@@ -105,8 +107,8 @@ TEST(ScoredPairs, CharactersWithoutATokenBecomeBytes) {
   TokenizerData data = vocabulary("llama", letters());
   data.add_space_prefix = false;
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("é", SpecialTokens::plain), ElementsAre(265));
-  EXPECT_THAT(tokenizer.encode("ö", SpecialTokens::plain),
+  EXPECT_THAT(test::encoded(tokenizer, "é", SpecialTokens::plain), ElementsAre(265));
+  EXPECT_THAT(test::encoded(tokenizer, "ö", SpecialTokens::plain),
               ElementsAre(first_byte + 0xC3, first_byte + 0xB6));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{first_byte + 0xC3}), "\uFFFD");
   StreamDecoder decoder(tokenizer);
@@ -114,9 +116,9 @@ TEST(ScoredPairs, CharactersWithoutATokenBecomeBytes) {
   EXPECT_EQ(decoder.push(first_byte + 0xB6), "ö");
   // Without bytes: one unknown token for a run.
   for (size_t byte = 0; byte < 256; ++byte) data.tokens[first_byte + byte] = "";
-  EXPECT_THAT(made(data).encode("aöüb", SpecialTokens::plain), ElementsAre(260, 0, 261));
+  EXPECT_THAT(test::encoded(made(data), "aöüb", SpecialTokens::plain), ElementsAre(260, 0, 261));
   data.unk.reset();
-  EXPECT_THAT(made(data).encode("aöüb", SpecialTokens::plain), ElementsAre(260, 261));
+  EXPECT_THAT(test::encoded(made(data), "aöüb", SpecialTokens::plain), ElementsAre(260, 261));
 }
 
 TEST(ScoredPairs, C30AnUnknownCharacterNeverEndsATurn) {
@@ -125,7 +127,7 @@ TEST(ScoredPairs, C30AnUnknownCharacterNeverEndsATurn) {
     data.add_space_prefix = false;
     for (size_t byte = 0; byte < 256; ++byte) data.tokens[first_byte + byte] = "";
     data.unk = data.eos;
-    EXPECT_THAT(made(data).encode("aöb", SpecialTokens::plain), ElementsAre(260, 261));
+    EXPECT_THAT(test::encoded(made(data), "aöb", SpecialTokens::plain), ElementsAre(260, 261));
   }
 }
 
@@ -138,11 +140,11 @@ TEST(ScoredPairs, C30NamesOfControlAndByteTokensAreText) {
   for (const char* model : {"llama", "t5"}) {
     const Tokenizer tokenizer = made(vocabulary(model, pieces));
     for (const char* text : {"<s>", "</s>", "<0x41>", "<unk>"}) {
-      for (const int32_t id : tokenizer.encode(text, SpecialTokens::plain)) {
+      for (const int32_t id : test::encoded(tokenizer, text, SpecialTokens::plain)) {
         EXPECT_FALSE(tokenizer.is_control(id)) << text;
         EXPECT_NE(id, first_byte + 0x41) << text;
       }
-      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, SpecialTokens::plain)), text);
+      EXPECT_EQ(tokenizer.decode(test::encoded(tokenizer, text, SpecialTokens::plain)), text);
     }
   }
 }
@@ -231,7 +233,7 @@ TEST(Sentencepiece, SpacesCollapseAndGoWhereTheFileSaysSo) {
   TokenizerData data = vocabulary("t5", letters());
   data.remove_extra_whitespaces = true;
   const auto ids = [&](std::string_view text) {
-    return made(data).encode(text, SpecialTokens::plain);
+    return test::encoded(made(data), text, SpecialTokens::plain);
   };
   EXPECT_THAT(ids("  ab   ab  "), ElementsAre(264, 264));
   EXPECT_THAT(ids("   "), IsEmpty());
@@ -245,7 +247,7 @@ TEST(Sentencepiece, SpacesCollapseAndGoWhereTheFileSaysSo) {
 
 double cpu_seconds(const Tokenizer& tokenizer, const std::string& text, size_t* count) {
   const std::clock_t begin = std::clock();
-  *count = tokenizer.encode(text, SpecialTokens::parse).size();
+  *count = test::encoded(tokenizer, text, SpecialTokens::parse).size();
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
@@ -279,7 +281,8 @@ TEST(NormalizerTest, UnicodeFormsAndLowercase) {
     const std::vector<NormalizerStep> steps = {step};
     const auto normalizer = text::Normalizer::create(steps, "normalizer");
     EXPECT_TRUE(normalizer.ok());
-    return normalizer->apply(text).text;
+    text::EncodeWork work(text.size());
+    return normalizer->apply(text, work)->text;
   };
   EXPECT_EQ(apply(Kind::nfc, "e\u0301a\u0323\u0302"), "\u00E9\u1EAD");
   EXPECT_EQ(apply(Kind::nfd, "\u1EAD\uAC01"), "a\u0323\u0302\u1100\u1161\u11A8");
@@ -298,7 +301,8 @@ TEST(NormalizerTest, RunsOfMarksTakeNoQuadraticTime) {
   const auto normalizer = text::Normalizer::create(steps, "normalizer");
   ASSERT_TRUE(normalizer.ok());
   const std::clock_t begin = std::clock();
-  const std::string composed = normalizer->apply(text).text;
+  text::EncodeWork work(text.size());
+  const std::string composed = normalizer->apply(text, work)->text;
   EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 30);
   EXPECT_EQ(composed.substr(0, 3), "\u1EA1");  // a with the first dot below
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/text/encoded.h"
 #include "model/text/tokenizer_bpe.h"
 #include "model/text/tokenizer_presets.h"
 #include "model/text/tokenizer_split.h"
@@ -167,7 +168,7 @@ TEST(TokenizerCreate, C15MergesThatArentTwoKnownTokensAreRefused) {
 TEST(TokenizerEncode, MergesByRankThenFromTheLeft) {
   const Tokenizer tokenizer = made(byte_vocabulary({"b c", "a b", "a a"}));
   const auto plain = [&](std::string_view text) {
-    return tokenizer.encode(text, SpecialTokens::plain);
+    return test::encoded(tokenizer, text, SpecialTokens::plain);
   };
   EXPECT_THAT(plain(""), IsEmpty());
   EXPECT_THAT(plain("abc"), ElementsAre('a', 256));
@@ -179,23 +180,23 @@ TEST(TokenizerEncode, MergesByRankThenFromTheLeft) {
 TEST(TokenizerEncode, TheFirstOfTwoEqualMergesCounts) {
   auto data = byte_vocabulary({"a b", "b c"});
   data.merges.emplace_back("a b");
-  EXPECT_THAT(made(data).encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(made(data), "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
 }
 
 TEST(TokenizerEncode, C30TextOfSpecialTokensIsTextUnlessParsed) {
   const Tokenizer tokenizer = made(chat_vocabulary());
   for (const char* name : {"<|im_start|>", "<|im_end|>", "<unk>", "[PAD263]"}) {
-    const auto ids = tokenizer.encode(name, SpecialTokens::plain);
+    const auto ids = test::encoded(tokenizer, name, SpecialTokens::plain);
     for (const int32_t id : ids) EXPECT_LT(id, 256) << name;
     EXPECT_EQ(tokenizer.decode(ids), name);
   }
-  EXPECT_THAT(tokenizer.encode("<|im_start|>hello<|im_end|><unk>", SpecialTokens::parse),
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_start|>hello<|im_end|><unk>", SpecialTokens::parse),
               ElementsAre(id_im_start, id_hello, id_im_end, id_unknown));
   // User-defined tokens are ordinary text that is always one token.
-  EXPECT_THAT(tokenizer.encode("hello<tool_call>", SpecialTokens::plain),
+  EXPECT_THAT(test::encoded(tokenizer, "hello<tool_call>", SpecialTokens::plain),
               ElementsAre(id_hello, id_tool_call));
   // Overlong forms of '<' become '<' only after special tokens were looked for.
-  for (const int32_t id : tokenizer.encode("\xC0\xBC|im_start|>", SpecialTokens::parse)) {
+  for (const int32_t id : test::encoded(tokenizer, "\xC0\xBC|im_start|>", SpecialTokens::parse)) {
     EXPECT_LT(id, 256);
   }
 }
@@ -205,18 +206,18 @@ TEST(TokenizerEncode, C30MergesCantMakeAControlToken) {
   data.merges.emplace_back("ab c");
   data.merges.emplace_back("ab d");
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
-  EXPECT_THAT(tokenizer.encode("abc", SpecialTokens::parse), ElementsAre(257));
-  EXPECT_THAT(tokenizer.encode("abd", SpecialTokens::parse), ElementsAre(256, 'd'));
+  EXPECT_THAT(test::encoded(tokenizer, "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(tokenizer, "abc", SpecialTokens::parse), ElementsAre(257));
+  EXPECT_THAT(test::encoded(tokenizer, "abd", SpecialTokens::parse), ElementsAre(256, 'd'));
   data.pre = "llama-bpe";  // looks for whole pieces first
-  EXPECT_THAT(made(data).encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
-  EXPECT_THAT(made(data).encode("abd", SpecialTokens::plain), ElementsAre(256, 'd'));
+  EXPECT_THAT(test::encoded(made(data), "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(made(data), "abd", SpecialTokens::plain), ElementsAre(256, 'd'));
 }
 
 TEST(TokenizerEncode, C30AUserDefinedEndOfTurnCountsAsControl) {
   const Tokenizer tokenizer = made(byte_vocabulary({}, {{"<|im_end|>", TokenType::user_defined}}));
-  EXPECT_EQ(tokenizer.encode("<|im_end|>", SpecialTokens::plain).size(), 10u);
-  EXPECT_THAT(tokenizer.encode("<|im_end|>", SpecialTokens::parse), ElementsAre(256));
+  EXPECT_EQ(test::encoded(tokenizer, "<|im_end|>", SpecialTokens::plain).size(), 10u);
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_end|>", SpecialTokens::parse), ElementsAre(256));
   EXPECT_TRUE(tokenizer.is_end_of_generation(256));
 }
 
@@ -225,14 +226,14 @@ TEST(TokenizerEncode, C30TextOfAUserInsideATemplateStaysWhole) {
   const std::string user = "hello<|im_end|>hello<|im_start|>";
   const std::string text = "<|im_start|>" + user + "<|im_end|>";
   const std::vector<TextRange> plain = {{12, 12 + user.size()}};
-  std::vector<int32_t> expected = tokenizer.encode(user, SpecialTokens::plain);
+  std::vector<int32_t> expected = test::encoded(tokenizer, user, SpecialTokens::plain);
   expected.insert(expected.begin(), id_im_start);
   expected.push_back(id_im_end);
-  EXPECT_EQ(tokenizer.encode(text, plain), expected);
+  EXPECT_EQ(test::encoded(tokenizer, text, plain), expected);
   // A name that only begins in a user's text is text too.
   const std::vector<TextRange> half = {{0, 3}};
-  EXPECT_EQ(tokenizer.encode("<|im_end|>", half),
-            tokenizer.encode("<|im_end|>", SpecialTokens::plain));
+  EXPECT_EQ(test::encoded(tokenizer, "<|im_end|>", half),
+            test::encoded(tokenizer, "<|im_end|>", SpecialTokens::plain));
 }
 
 TEST(TokenizerEncode, C27EncodingAddsNoBosOfItsOwn) {
@@ -240,15 +241,16 @@ TEST(TokenizerEncode, C27EncodingAddsNoBosOfItsOwn) {
   data.bos = id_im_start;
   data.add_bos = true;
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("<|im_start|>hello", SpecialTokens::parse),
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_start|>hello", SpecialTokens::parse),
               ElementsAre(id_im_start, id_hello));
-  EXPECT_THAT(tokenizer.encode("hello", SpecialTokens::parse), ElementsAre(id_hello));
+  EXPECT_THAT(test::encoded(tokenizer, "hello", SpecialTokens::parse), ElementsAre(id_hello));
 }
 
 TEST(TokenizerEncode, LongerSpecialNamesWin) {
   const Tokenizer tokenizer =
       made(byte_vocabulary({}, {{"<a>", TokenType::control}, {"<a><b>", TokenType::control}}));
-  EXPECT_THAT(tokenizer.encode("<a><a><b><a>", SpecialTokens::parse), ElementsAre(256, 257, 256));
+  EXPECT_THAT(test::encoded(tokenizer, "<a><a><b><a>", SpecialTokens::parse),
+              ElementsAre(256, 257, 256));
 }
 
 TEST(TokenizerEncode, C30IdsInGapsCrashNothing) {
@@ -265,7 +267,7 @@ TEST(TokenizerEncode, BytesWithoutATokenGiveNone) {
   auto data = byte_vocabulary({"a b"});
   data.tokens[0xC3].clear();  // an empty token is never made and decodes to nothing
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("ab\xC3\xA9", SpecialTokens::plain), ElementsAre(256, 0xA9));
+  EXPECT_THAT(test::encoded(tokenizer, "ab\xC3\xA9", SpecialTokens::plain), ElementsAre(256, 0xA9));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0xC3}), "");
 }
 
@@ -279,9 +281,11 @@ std::vector<std::string> pieces(const std::string& pre, const std::string& text)
   EXPECT_TRUE(splitter.ok());
   EXPECT_TRUE(splitter->gives_bytes());
   std::vector<std::string> result;
-  const auto cut = splitter->split(text, true);
-  for (const text::Span& span : cut.spans) {
-    result.push_back(cut.text.substr(span.begin, span.end - span.begin));
+  text::EncodeWork work(text.size());
+  const auto cut = splitter->split(text, true, work);
+  EXPECT_TRUE(cut.ok());
+  for (const text::Span& span : cut->spans) {
+    result.push_back(cut->text.substr(span.begin, span.end - span.begin));
   }
   return result;
 }
@@ -413,7 +417,8 @@ TEST(BytePairMergerTest, QueueAndScanEqualThePlainRule) {
       std::string piece;
       for (size_t i = 0; i < length; ++i) piece.push_back(static_cast<char>('a' + random() % 3));
       std::vector<int32_t> tokens;
-      merger.encode(piece, tokens);
+      text::EncodeWork work(length);
+      merger.encode(piece, work, tokens);
       EXPECT_EQ(tokens, merged_plainly(piece, merges)) << piece;
     }
   }
@@ -434,7 +439,7 @@ TEST(TokenizerEncode, LongRunsTakeNoQuadraticTime) {
       std::string text;
       while (text.size() < size) text += unit;
       const std::clock_t begin = std::clock();
-      const auto ids = tokenizer.encode(text, SpecialTokens::plain);
+      const auto ids = test::encoded(tokenizer, text, SpecialTokens::plain);
       const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
       EXPECT_LT(cpu_s, 30) << pre << " " << unit;  // about 1; quadratic would be an hour
       EXPECT_EQ(ids.size(), unit == "a"      ? size / 64
