@@ -126,7 +126,7 @@ class TypeSums {
 };
 
 Result<ModelInspection> inspect_gguf(const std::string& path) {
-  const auto parts = open_gguf_parts(path, GgufExtent::whole);  // mapped: no weight is read
+  const auto parts = open_gguf_parts(path);  // mapped: no weight is read
   if (!parts.ok()) return parts.error();
   const GgufFile& first = (*parts)[0];
   ModelInspection found;

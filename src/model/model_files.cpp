@@ -29,7 +29,7 @@ constexpr uint64_t max_json_bytes = 256 << 20;  // of a tokenizer.json; known on
 constexpr uint64_t max_template_bytes = 1 << 20;
 
 Result<ModelFiles> open_gguf(const std::string& path) {
-  auto parts = open_gguf_parts(path, GgufExtent::whole);
+  auto parts = open_gguf_parts(path);
   if (!parts.ok()) return parts.error();
   ModelFiles files;
   files.gguf_parts = std::move(*parts);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvart/model.h"
+#include "model/file/gguf_tensor.h"
 #include "model/file/gguf_writer.h"
 #include "model/fp8_weights.h"
 #include "model/gguf_parts.h"
@@ -64,18 +65,18 @@ void write_three(const std::string& stem) {
 }
 
 std::string error_of_parts(const std::string& path) {
-  const auto parts = open_gguf_parts(path, GgufExtent::whole);
+  const auto parts = open_gguf_parts(path);
   return parts.ok() ? "no error" : parts.error().message;
 }
 
 TEST(GgufParts, AreFoundFromAnyOfThem) {
   write_three("split");
   for (int i = 1; i <= 3; ++i) {
-    const auto parts = open_gguf_parts(part_name("split", i), GgufExtent::whole);
+    const auto parts = open_gguf_parts(part_name("split", i));
     ASSERT_TRUE(parts.ok()) << parts.error().message;
     ASSERT_EQ(parts->size(), 3u);
     for (int j = 0; j < 3; ++j) {
-      EXPECT_NE((*parts)[j].find_tensor("t" + std::to_string(j)), nullptr);
+      EXPECT_NE(test::find_tensor((*parts)[j], "t" + std::to_string(j)), nullptr);
     }
   }
 }
@@ -109,7 +110,7 @@ TEST(GgufParts, WhatIsMissingOrForeignIsNamed) {
 
 TEST(GgufParts, ATensorInTwoPartsIsRefused) {
   for (int i = 0; i < 3; ++i) write_part(part_name("twice", i + 1), {i, 3, 3, "same"});
-  const auto parts = open_gguf_parts(part_name("twice", 1), GgufExtent::whole);
+  const auto parts = open_gguf_parts(part_name("twice", 1));
   ASSERT_TRUE(parts.ok());
   TensorTable table;
   ASSERT_TRUE(table.add_gguf((*parts)[0]).ok());

@@ -75,10 +75,9 @@ struct Tokenizer::Impl {
   std::string bytes;              // of all tokens
   std::vector<size_t> byte_ends;  // of each token in `bytes`
   text::AddedTokens added{{}}, added_normalized{{}};
-  text::TokenIds controls;          // by name
   std::vector<int32_t> end_tokens;  // ascending
-  std::optional<int32_t> bos, eos, pad;
-  bool add_bos = false, add_eos = false, strips_first_space = false;
+  std::optional<int32_t> bos, eos;
+  bool add_bos = false, strips_first_space = false;
 };
 
 Status Tokenizer::Impl::fill_tokens(const TokenizerData& data, const DecoderOptions& decoder) {
@@ -91,9 +90,6 @@ Status Tokenizer::Impl::fill_tokens(const TokenizerData& data, const DecoderOpti
       return work.error("the decoder's replacements");
     }
     byte_ends.push_back(bytes.size());
-    if (is_special(types[i]) && !data.tokens[i].empty()) {
-      controls.emplace(data.tokens[i], static_cast<int32_t>(i));
-    }
   }
   return {};
 }
@@ -200,9 +196,7 @@ Result<Tokenizer> Tokenizer::create(const TokenizerData& data) {
   impl->end_tokens = ends_of(data, impl->types);
   impl->bos = data.bos;
   impl->eos = data.eos;
-  impl->pad = data.pad;
   impl->add_bos = data.add_bos;
-  impl->add_eos = data.add_eos;
   impl->strips_first_space = pipeline->decoder.strips_first_space;
   return Tokenizer(std::move(impl));
 }
@@ -262,22 +256,8 @@ std::optional<int32_t> Tokenizer::bos() const {
 std::optional<int32_t> Tokenizer::eos() const {
   return impl_->eos;
 }
-std::optional<int32_t> Tokenizer::pad() const {
-  return impl_->pad;
-}
 bool Tokenizer::add_bos() const {
   return impl_->add_bos;
-}
-bool Tokenizer::add_eos() const {
-  return impl_->add_eos;
-}
-std::span<const int32_t> Tokenizer::end_of_generation() const {
-  return impl_->end_tokens;
-}
-
-std::optional<int32_t> Tokenizer::find_control(std::string_view name) const {
-  const int32_t token = text::find_token(impl_->controls, name);
-  return token == no_token ? std::nullopt : std::optional(token);
 }
 
 std::string StreamDecoder::push(int32_t token) {

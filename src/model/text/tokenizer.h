@@ -94,13 +94,7 @@ class Tokenizer {
   [[nodiscard]] int32_t vocab_size() const;
   [[nodiscard]] std::optional<int32_t> bos() const;
   [[nodiscard]] std::optional<int32_t> eos() const;
-  [[nodiscard]] std::optional<int32_t> pad() const;
   [[nodiscard]] bool add_bos() const;
-  [[nodiscard]] bool add_eos() const;
-  // Every token at which an answer ends, ascending.
-  [[nodiscard]] std::span<const int32_t> end_of_generation() const;
-  // The control token of this name.
-  [[nodiscard]] std::optional<int32_t> find_control(std::string_view name) const;
 
  private:
   struct Impl;

@@ -38,7 +38,7 @@ GgufWriter small_vocabulary() {
 
 Result<TokenizerData> read(GgufWriter& writer) {
   const auto bytes = writer.build();
-  const auto file = GgufFile::parse(bytes, GgufExtent::whole, "small.gguf");
+  const auto file = GgufFile::parse(bytes, "small.gguf");
   if (!file) return file.error();
   return tokenizer_data_from_gguf(*file);
 }

@@ -304,8 +304,8 @@ TEST(TokenizerDecode, ControlTokensAreSkippedOrShown) {
   EXPECT_EQ(tokenizer.decode(ids, ControlTokens::show), "<|im_start|>hello<tool_call><|im_end|>");
   EXPECT_TRUE(tokenizer.is_end_of_generation(id_im_end));
   EXPECT_FALSE(tokenizer.is_end_of_generation(id_im_start));
-  EXPECT_EQ(tokenizer.find_control("<|im_start|>"), id_im_start);
-  EXPECT_EQ(tokenizer.find_control("<tool_call>"), std::nullopt);
+  EXPECT_TRUE(tokenizer.is_control(id_im_start));
+  EXPECT_FALSE(tokenizer.is_control(id_tool_call));
 }
 
 // One token for each byte, so that every character arrives in parts.
