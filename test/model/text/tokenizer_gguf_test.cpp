@@ -105,6 +105,18 @@ TEST(TokenizerGguf, C13ArraysOfAWrongTypeOrCountAreRefused) {
   EXPECT_THAT(refused(numbers), HasSubstr("tokenizer.ggml.tokens"));
 }
 
+TEST(TokenizerGguf, C13AVocabularyOfNoTokensIsRefused) {
+  GgufWriter writer;
+  writer.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "smollm");
+  writer.strings("tokenizer.ggml.tokens", {}).strings("tokenizer.ggml.merges", {});
+  const auto data = read(writer);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  const auto tokenizer = Tokenizer::create(*data);
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_THAT(tokenizer.error().message,
+              HasSubstr("tokenizer.ggml.tokens: 0 tokens; expected 1 to 2147483647"));
+}
+
 TEST(TokenizerGguf, C15IdsThatNoVocabularyHoldsAreRefused) {
   for (const uint32_t id : {0x80000000u, 0xFFFFFFFFu}) {
     auto writer = small_vocabulary();
