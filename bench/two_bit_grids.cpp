@@ -58,7 +58,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", model.error().message.c_str());
     return 1;
   }
-  std::vector<int32_t> tokens = (*model)->tokenize(text, false);
+  const auto all = (*model)->tokenize(text, false);
+  if (!all) {
+    std::fprintf(stderr, "%s\n", all.error().message.c_str());
+    return 1;
+  }
+  std::vector<int32_t> tokens = *all;
   tokens.resize(
       std::min<size_t>(tokens.size(), argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 2048));
   Sums sums;

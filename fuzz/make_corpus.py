@@ -42,6 +42,9 @@ TEMPLATES = (
     "{{ m['role'] | upper ~ ns.x }}{% if not loop.last %}, {% endif %}{% endfor %}",
     "{% macro f(a, b=2) %}{{ a * b }}{% endmacro %}{{ f(3) }}{{ [1, 2, 3][::-1] | tojson }}"
     "{{ 'x' if messages else 'y' }}{{ messages[0].content.split(' ') | first | trim }}",
+    "{% macro g(t) %}{{ t }}{{ caller(1, b=varargs | length) }}{{ kwargs }}{% endmacro %}"
+    "{% call(a, b=2) g('x', 3, c=4) %}{{ a ~ b }}{% for x in [1, [2]] if x recursive %}"
+    "{{ loop.depth }}{{ x if x is number else loop(x) }}{% else %}-{% endfor %}{% endcall %}",
 )
 
 

@@ -22,7 +22,12 @@ using kvart::TokenizerData;
 void check_encoding(const Tokenizer& tokenizer, std::optional<int32_t> unknown,
                     std::string_view text) {
   for (const auto special : {kvart::SpecialTokens::plain, kvart::SpecialTokens::parse}) {
-    const std::vector<int32_t> ids = tokenizer.encode(text, special);
+    const auto encoded = tokenizer.encode(text, special);
+    if (!encoded.ok()) {
+      KVART_CHECK(!encoded.error().message.empty());
+      continue;
+    }
+    const std::vector<int32_t>& ids = *encoded;
     kvart::StreamDecoder decoder(tokenizer, kvart::ControlTokens::show);
     std::string joined;
     for (const int32_t id : ids) {

@@ -18,7 +18,9 @@ namespace {
 // Text that the model writes itself, sampled with a fixed seed: every run measures the same tokens.
 Result<std::vector<int32_t>> own_text(const Model& model, int count, int threads) {
   const std::string start = "The history of the city begins with";
-  std::vector<int32_t> tokens = model.tokenize(start, false);
+  auto first = model.tokenize(start, false);
+  if (!first) return first.error();
+  std::vector<int32_t> tokens = std::move(first).value();
   SessionOptions options;
   auto parsed = parse_policy(open_block_format().name);
   if (!parsed) return parsed.error();
@@ -51,7 +53,9 @@ Result<std::vector<int32_t>> own_text(const Model& model, int count, int threads
 
 Result<std::vector<int32_t>> tokens_of_file(const Model& model, const std::string& text,
                                             const FormatErrorOptions& options) {
-  std::vector<int32_t> tokens = model.tokenize(text, false);
+  auto all = model.tokenize(text, false);
+  if (!all) return all.error();
+  std::vector<int32_t> tokens = std::move(all).value();
   if (tokens.size() < block_tokens) {
     return Error{ErrorCode::invalid_argument,
                  fmt::format("{}: has {} tokens; give a text of at least {}", options.text,

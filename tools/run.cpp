@@ -143,7 +143,9 @@ class Run {
   Status set_tokens() {
     if (!input_.token_ids.empty()) return split_token_ids();
     if (options_.raw) {
-      prompt_ = model_->tokenize(input_.prompt, false);
+      auto tokens = model_->tokenize(input_.prompt, false);
+      if (!tokens) return tokens.error();
+      prompt_ = std::move(tokens).value();
       return {};
     }
     std::vector<ChatMessage> messages;
@@ -151,9 +153,11 @@ class Run {
     if (!input_.prompt.empty()) messages.push_back({"user", input_.prompt});
     auto tokens = model_->chat_tokens(messages);
     if (!tokens) {
+      const std::string& what = tokens.error().message;
+      const bool template_fault = what.starts_with("chat template");
       return Error{tokens.error().code,
-                   fmt::format("{}: its chat template: {}; --raw does without it", options_.model,
-                               tokens.error().message)};
+                   fmt::format("{}: {}{}", options_.model, what,
+                               template_fault ? "; --raw does without it" : "")};
     }
     prompt_ = std::move(tokens).value();
     return {};

@@ -40,9 +40,9 @@ class Model {
   [[nodiscard]] virtual uint64_t fingerprint() const = 0;
 
   // With begin-of-sequence if the model wants one. special: text such as <|im_start|> becomes that
-  // token; leave it off for text of a user.
-  [[nodiscard]] virtual std::vector<int32_t> tokenize(std::string_view text,
-                                                      bool special) const = 0;
+  // token; leave it off for text of a user. Error: a hostile tokenizer that takes too much work.
+  [[nodiscard]] virtual Result<std::vector<int32_t>> tokenize(std::string_view text,
+                                                              bool special) const = 0;
   [[nodiscard]] virtual std::unique_ptr<TextStream> text_stream() const = 0;
   [[nodiscard]] virtual bool ends_generation(int32_t token) const = 0;
 

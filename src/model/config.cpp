@@ -102,7 +102,7 @@ Result<ModelConfig> read_model_config(const std::string& path) {
                              printable(path, 512))};
   }
   if (starts_with_gguf_magic(file) || file.extension() == ".gguf") {
-    const auto parts = open_gguf_parts(path, GgufExtent::whole);  // mapped: no weight is read
+    const auto parts = open_gguf_parts(path);  // mapped: no weight is read
     if (!parts.ok()) return parts.error();
     TensorTable tensors;
     for (const GgufFile& part : *parts) KVART_RETURN_IF_ERROR(tensors.add_gguf(part));

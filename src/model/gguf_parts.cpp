@@ -58,8 +58,8 @@ Status check_part(const GgufFile& part, uint32_t number, const Split& model) {
 
 }  // namespace
 
-Result<std::vector<GgufFile>> open_gguf_parts(const std::string& path, GgufExtent extent) {
-  auto opened = GgufFile::open(path, extent);
+Result<std::vector<GgufFile>> open_gguf_parts(const std::string& path) {
+  auto opened = GgufFile::open(path);
   if (!opened.ok()) return opened.error();
   const auto split = read_split(*opened);
   if (!split.ok()) return split.error();
@@ -79,9 +79,8 @@ Result<std::vector<GgufFile>> open_gguf_parts(const std::string& path, GgufExten
   const std::string stem = path.substr(0, path.size() - suffix.size());
   uint64_t tensors = 0;
   for (uint32_t number = 0; number < split->count; ++number) {
-    auto part = number == split->number
-                    ? Result<GgufFile>(std::move(*opened))
-                    : GgufFile::open(stem + part_suffix(number, split->count), extent);
+    auto part = number == split->number ? Result<GgufFile>(std::move(*opened))
+                                        : GgufFile::open(stem + part_suffix(number, split->count));
     if (!part.ok()) return part.error();
     KVART_RETURN_IF_ERROR(check_part(*part, number, *split));
     tensors += part->tensors().size();

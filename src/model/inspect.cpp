@@ -125,8 +125,21 @@ class TypeSums {
   std::map<std::string, TensorTypeSum> sums_;
 };
 
+void add_config(Result<ModelConfig> config, ModelInspection& found) {
+  if (config.ok()) {
+    found.config = std::move(*config);
+  } else {
+    found.config_refusal = config.error().message;
+    found.run_refusal = found.config_refusal;
+  }
+}
+
+void add_refusal(const Result<ModelFiles>& files, ModelInspection& found) {
+  if (!files.ok()) found.run_refusal = files.error().message;
+}
+
 Result<ModelInspection> inspect_gguf(const std::string& path) {
-  const auto parts = open_gguf_parts(path, GgufExtent::whole);  // mapped: no weight is read
+  auto parts = open_gguf_parts(path);  // mapped: no weight is read
   if (!parts.ok()) return parts.error();
   const GgufFile& first = (*parts)[0];
   ModelInspection found;
@@ -148,12 +161,8 @@ Result<ModelInspection> inspect_gguf(const std::string& path) {
   for (const GgufEntry& entry : first.entries()) {
     found.entries.push_back({cut(entry.key), gguf_type_name(entry), value_text(first, entry)});
   }
-  auto config = config_from_gguf(first, tensors);
-  if (config.ok()) {
-    found.config = std::move(*config);
-  } else {
-    found.config_refusal = config.error().message;
-  }
+  add_config(config_from_gguf(first, tensors), found);
+  if (found.config) add_refusal(model_files_from_gguf(std::move(*parts)), found);
   return found;
 }
 
@@ -203,6 +212,7 @@ Result<ModelInspection> inspect_checkpoint(const fs::path& folder, const fs::pat
     if (!shards.empty()) {
       found.config_refusal = fmt::format("{}: there is no config.json beside the weights",
                                          printable(folder.string(), 512));
+      found.run_refusal = found.config_refusal;
       return found;
     }
     return Error{ErrorCode::not_found,
@@ -211,12 +221,8 @@ Result<ModelInspection> inspect_checkpoint(const fs::path& folder, const fs::pat
                              printable(folder.string(), 512))};
   }
   KVART_RETURN_IF_ERROR(add_config_keys(config_path, found));
-  auto config = read_model_config(config_path.string());
-  if (config.ok()) {
-    found.config = std::move(*config);
-  } else {
-    found.config_refusal = config.error().message;
-  }
+  add_config(read_model_config(config_path.string()), found);
+  if (found.config) add_refusal(open_model_files(folder.string()), found);
   return found;
 }
 
@@ -224,36 +230,23 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-Result<ModelInspection> inspect_files(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    return Error{ErrorCode::not_found, printable(path.string(), 512) + ": no such file"};
-  }
-  if (fs::is_directory(path, error)) {
-    return inspect_checkpoint(path, path / "config.json", shards_of(path));
-  }
-  const fs::path folder = folder_of(path);
-  if (path.extension() == ".json") return inspect_checkpoint(folder, path, shards_of(folder));
-  if (path.extension() == ".safetensors") {
-    return inspect_checkpoint(folder, folder / "config.json", {path});
-  }
-  return inspect_gguf(path.string());
-}
-
 }  // namespace
 
 Result<ModelInspection> inspect_model(const std::string& path) {
-  auto found = inspect_files(path);
-  if (!found.ok()) return found;
-  if (!found->config) {
-    found->run_refusal = found->config_refusal;
-    return found;
-  }
   const fs::path file(path);
-  const bool inside = file.extension() == ".json" || file.extension() == ".safetensors";
-  const auto files = open_model_files(inside ? folder_of(file).string() : path);
-  if (!files.ok()) found->run_refusal = files.error().message;
-  return found;
+  std::error_code error;
+  if (!fs::exists(file, error)) {
+    return Error{ErrorCode::not_found, printable(path, 512) + ": no such file"};
+  }
+  if (fs::is_directory(file, error)) {
+    return inspect_checkpoint(file, file / "config.json", shards_of(file));
+  }
+  const fs::path folder = folder_of(file);
+  if (file.extension() == ".json") return inspect_checkpoint(folder, file, shards_of(folder));
+  if (file.extension() == ".safetensors") {
+    return inspect_checkpoint(folder, folder / "config.json", {file});
+  }
+  return inspect_gguf(path);
 }
 
 }  // namespace kvart

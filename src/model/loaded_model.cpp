@@ -113,13 +113,16 @@ Status fill_vocabulary(const ModelConfig& config, TokenizerData& data) {
 
 }  // namespace
 
-std::vector<int32_t> LoadedModel::tokenize(std::string_view text, bool special) const {
-  std::vector<int32_t> tokens =
-      tokenizer_.encode(text, special ? SpecialTokens::parse : SpecialTokens::plain);
+Result<std::vector<int32_t>> LoadedModel::with_bos(Result<std::vector<int32_t>> tokens) const {
   const auto bos = tokenizer_.bos();
-  if (tokenizer_.add_bos() && bos && (tokens.empty() || tokens.front() != *bos))
-    tokens.insert(tokens.begin(), *bos);
+  if (tokens && tokenizer_.add_bos() && bos && (tokens->empty() || tokens->front() != *bos)) {
+    tokens->insert(tokens->begin(), *bos);
+  }
   return tokens;
+}
+
+Result<std::vector<int32_t>> LoadedModel::tokenize(std::string_view text, bool special) const {
+  return with_bos(tokenizer_.encode(text, special ? SpecialTokens::parse : SpecialTokens::plain));
 }
 
 std::unique_ptr<TextStream> LoadedModel::text_stream() const {
@@ -141,11 +144,7 @@ Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessag
   if (!text) return text.error();
   const auto unmarked = unmark(*text, *marks);
   if (!unmarked) return unmarked.error();
-  std::vector<int32_t> tokens = tokenizer_.encode(unmarked->text, unmarked->plain);
-  const auto bos = tokenizer_.bos();
-  if (tokenizer_.add_bos() && bos && (tokens.empty() || tokens.front() != *bos))
-    tokens.insert(tokens.begin(), *bos);
-  return tokens;
+  return with_bos(tokenizer_.encode(unmarked->text, unmarked->plain));
 }
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads) {

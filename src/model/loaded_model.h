@@ -30,7 +30,8 @@ class LoadedModel : public Model {
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] uint64_t packed_weight_bytes() const override { return weights_.bytes(); }
   [[nodiscard]] uint64_t fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text, bool special) const override;
+  [[nodiscard]] Result<std::vector<int32_t>> tokenize(std::string_view text,
+                                                      bool special) const override;
   [[nodiscard]] std::unique_ptr<TextStream> text_stream() const override;
   [[nodiscard]] bool ends_generation(int32_t token) const override {
     return tokenizer_.is_end_of_generation(token);
@@ -45,6 +46,9 @@ class LoadedModel : public Model {
   [[nodiscard]] Isa isa() const { return isa_; }
 
  private:
+  // The tokens with one begin-of-sequence in front, if the model wants it.
+  [[nodiscard]] Result<std::vector<int32_t>> with_bos(Result<std::vector<int32_t>> tokens) const;
+
   ModelConfig config_;
   const Architecture& architecture_;
   RopePairing pairing_;

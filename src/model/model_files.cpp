@@ -28,33 +28,6 @@ namespace fs = std::filesystem;
 constexpr uint64_t max_json_bytes = 256 << 20;  // of a tokenizer.json; known ones have below 40 MB
 constexpr uint64_t max_template_bytes = 1 << 20;
 
-Result<ModelFiles> open_gguf(const std::string& path) {
-  auto parts = open_gguf_parts(path, GgufExtent::whole);
-  if (!parts.ok()) return parts.error();
-  ModelFiles files;
-  files.gguf_parts = std::move(*parts);
-  for (const GgufFile& part : files.gguf_parts) {
-    KVART_RETURN_IF_ERROR(files.tensors.add_gguf(part));
-  }
-  const GgufFile& first = files.gguf_parts[0];
-  auto config = config_from_gguf(first, files.tensors);
-  if (!config.ok()) return config.error();
-  KVART_RETURN_IF_ERROR(config->check_runnable());
-  files.config = std::move(*config);
-  files.pairing = find_architecture(files.config.architecture)->gguf_pairing;
-  auto tokenizer = tokenizer_data_from_gguf(first);
-  if (!tokenizer.ok()) return tokenizer.error();
-  files.tokenizer = std::move(*tokenizer);
-  constexpr const char* key = "tokenizer.chat_template";
-  if (first.has(key)) {
-    auto text = first.get_string(key);
-    if (!text.ok()) return text.error();
-    files.chat_template = std::move(*text);
-    files.chat_template_place = fmt::format("{}: {}", first.name(), key);
-  }
-  return files;
-}
-
 Error invalid(const fs::path& path, const std::string& what) {
   return {ErrorCode::invalid_file, fmt::format("{}: {}", printable(path.string(), 512), what)};
 }
@@ -280,6 +253,31 @@ Status ModelFiles::check_unchanged() const {
   return {};
 }
 
+Result<ModelFiles> model_files_from_gguf(std::vector<GgufFile> parts) {
+  ModelFiles files;
+  files.gguf_parts = std::move(parts);
+  for (const GgufFile& part : files.gguf_parts) {
+    KVART_RETURN_IF_ERROR(files.tensors.add_gguf(part));
+  }
+  const GgufFile& first = files.gguf_parts[0];
+  auto config = config_from_gguf(first, files.tensors);
+  if (!config.ok()) return config.error();
+  KVART_RETURN_IF_ERROR(config->check_runnable());
+  files.config = std::move(*config);
+  files.pairing = find_architecture(files.config.architecture)->gguf_pairing;
+  auto tokenizer = tokenizer_data_from_gguf(first);
+  if (!tokenizer.ok()) return tokenizer.error();
+  files.tokenizer = std::move(*tokenizer);
+  constexpr const char* key = "tokenizer.chat_template";
+  if (first.has(key)) {
+    auto text = first.get_string(key);
+    if (!text.ok()) return text.error();
+    files.chat_template = std::move(*text);
+    files.chat_template_place = fmt::format("{}: {}", first.name(), key);
+  }
+  return files;
+}
+
 Result<ModelFiles> open_model_files(const std::string& path) {
   std::error_code error;
   const fs::path place(path);
@@ -289,7 +287,9 @@ Result<ModelFiles> open_model_files(const std::string& path) {
         ErrorCode::invalid_argument,
         fmt::format("{}: give the folder that it is in, or a GGUF file", printable(path, 512))};
   }
-  return open_gguf(path);
+  auto parts = open_gguf_parts(path);
+  if (!parts.ok()) return parts.error();
+  return model_files_from_gguf(std::move(*parts));
 }
 
 }  // namespace kvart

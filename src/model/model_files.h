@@ -40,4 +40,7 @@ struct ModelFiles {
 // by name.
 Result<ModelFiles> open_model_files(const std::string& path);
 
+// The same of a GGUF model whose parts are open.
+Result<ModelFiles> model_files_from_gguf(std::vector<GgufFile> parts);
+
 }  // namespace kvart

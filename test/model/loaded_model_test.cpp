@@ -136,9 +136,9 @@ TEST(ChatTokens, ExactlyOneBeginOfSequence) {
       ASSERT_TRUE(tokens.ok());
       EXPECT_EQ(controls_in(*tokens), add_bos || written ? 1 : 0);
       EXPECT_EQ((*tokens)[0] == 256, add_bos || written);
-      EXPECT_EQ(controls_in(model.tokenize("a", false)), add_bos ? 1 : 0);
-      EXPECT_EQ(controls_in(model.tokenize("<s>a", true)), 1);
-      EXPECT_EQ(controls_in(model.tokenize("", false)), add_bos ? 1 : 0);
+      EXPECT_EQ(controls_in(*model.tokenize("a", false)), add_bos ? 1 : 0);
+      EXPECT_EQ(controls_in(*model.tokenize("<s>a", true)), 1);
+      EXPECT_EQ(controls_in(*model.tokenize("", false)), add_bos ? 1 : 0);
     }
   }
 }

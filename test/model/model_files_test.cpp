@@ -1,5 +1,5 @@
 // A model's files: split GGUF, shards with an index, folders that lack something, e4m3 weights
-// (cases A13, C19, C34).
+// (cases A13, A15, C19, C26, C34).
 #include "model/model_files.h"
 
 #include <gmock/gmock.h>
@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvart/model.h"
+#include "model/file/gguf_tensor.h"
 #include "model/file/gguf_writer.h"
 #include "model/fp8_weights.h"
 #include "model/gguf_parts.h"
@@ -64,18 +65,18 @@ void write_three(const std::string& stem) {
 }
 
 std::string error_of_parts(const std::string& path) {
-  const auto parts = open_gguf_parts(path, GgufExtent::whole);
+  const auto parts = open_gguf_parts(path);
   return parts.ok() ? "no error" : parts.error().message;
 }
 
 TEST(GgufParts, AreFoundFromAnyOfThem) {
   write_three("split");
   for (int i = 1; i <= 3; ++i) {
-    const auto parts = open_gguf_parts(part_name("split", i), GgufExtent::whole);
+    const auto parts = open_gguf_parts(part_name("split", i));
     ASSERT_TRUE(parts.ok()) << parts.error().message;
     ASSERT_EQ(parts->size(), 3u);
     for (int j = 0; j < 3; ++j) {
-      EXPECT_NE((*parts)[j].find_tensor("t" + std::to_string(j)), nullptr);
+      EXPECT_NE(test::find_tensor((*parts)[j], "t" + std::to_string(j)), nullptr);
     }
   }
 }
@@ -109,7 +110,7 @@ TEST(GgufParts, WhatIsMissingOrForeignIsNamed) {
 
 TEST(GgufParts, ATensorInTwoPartsIsRefused) {
   for (int i = 0; i < 3; ++i) write_part(part_name("twice", i + 1), {i, 3, 3, "same"});
-  const auto parts = open_gguf_parts(part_name("twice", 1), GgufExtent::whole);
+  const auto parts = open_gguf_parts(part_name("twice", 1));
   ASSERT_TRUE(parts.ok());
   TensorTable table;
   ASSERT_TRUE(table.add_gguf((*parts)[0]).ok());
@@ -294,17 +295,89 @@ TEST(KvScheme, ScalesOfTheCheckpointAreCountedByLayer) {
   EXPECT_TRUE(Model::load(folder, 1).ok());
 }
 
+// Both scales, none, only that of K, only that of V: each is said as it is, and none is made up.
+TEST(KvScheme, CheckpointsWithOneScaleOfTwoAreSaidAsTheyAre) {
+  for (const bool k : {false, true}) {
+    for (const bool v : {false, true}) {
+      const std::string folder = folder_copy("one_scale");
+      if (k) add_tensor(folder, "model.layers.1.self_attn.k_proj.k_scale", {0.5f});
+      if (v) add_tensor(folder, "model.layers.1.self_attn.v_proj.v_scale", {2.0f});
+      const auto files = open_model_files(folder);
+      ASSERT_TRUE(files.ok()) << files.error().message;
+      EXPECT_EQ(files->config.k_scale_layers, k ? std::vector<int>{1} : std::vector<int>());
+      EXPECT_EQ(files->config.v_scale_layers, v ? std::vector<int>{1} : std::vector<int>());
+      EXPECT_TRUE(Model::load(folder, 1).ok());
+    }
+  }
+}
+
 TEST(KvScheme, ScalesThatAreNoNumbersAreRefused) {
-  for (const float bad : {NAN, INFINITY, -INFINITY, -1.0f, 0.0f, -0.0f}) {
-    const std::string folder = folder_copy("bad_scale");
-    add_tensor(folder, "model.layers.1.self_attn.k_proj.k_scale", {bad});
-    add_tensor(folder, "model.layers.1.self_attn.v_proj.v_scale", {1.0f});
-    EXPECT_THAT(error_of(folder), AllOf(HasSubstr("model.layers.1.self_attn.k_proj.k_scale is"),
-                                        HasSubstr("above 0")));
+  const std::pair<float, const char*> bad[] = {{NAN, "nan"},        {INFINITY, "inf"},
+                                               {-INFINITY, "-inf"}, {-1.0f, "-1"},
+                                               {0.0f, "0"},         {-0.0f, "-0"}};
+  const std::string scales[] = {"model.layers.1.self_attn.k_proj.k_scale",
+                                "model.layers.1.self_attn.v_proj.v_scale"};
+  for (const auto& [value, shown] : bad) {
+    for (const int side : {0, 1}) {
+      const std::string folder = folder_copy("bad_scale");
+      add_tensor(folder, scales[side], {value});
+      add_tensor(folder, scales[1 - side], {1.0f});
+      EXPECT_THAT(error_of(folder), HasSubstr("tensor " + scales[side] + " is " + shown +
+                                              "; a scale is finite and above 0"));
+    }
+  }
+  for (const float far : {3e38f, 1e-45f}) {  // nothing is computed with it that could overflow
+    const std::string folder = folder_copy("far_scale");
+    for (const std::string& name : scales) add_tensor(folder, name, {far});
+    EXPECT_EQ(error_of(folder), "no error") << far;
+    EXPECT_EQ(open_model_files(folder)->config.k_scale_layers, std::vector<int>{1});
   }
   const std::string folder = folder_copy("bad_scale");
   add_tensor(folder, "model.layers.1.self_attn.k_proj.k_scale", {1, 2, 3});
   EXPECT_THAT(error_of(folder), HasSubstr("a scale of K or V is one number"));
+}
+
+// A type that isn't read is refused by its name, never read as its neighbour of the same size.
+TEST(ModelFolder, TypesOfWeightsThatAreNotReadAreNamed) {
+  const std::string name = "model.layers.0.self_attn.q_proj.weight";
+  for (const auto& [type, bytes] : {std::pair<const char*, size_t>{"F8_E5M2", 1},
+                                    {"F8_E8M0", 1},
+                                    {"I8", 1},
+                                    {"U8", 1},
+                                    {"BOOL", 1},
+                                    {"I16", 2},
+                                    {"I32", 4},
+                                    {"F64", 8}}) {
+    const std::string folder = folder_copy("types");
+    const std::string path = folder + "/model.safetensors";
+    const std::string file = text_of(path);
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), 8);
+    const Json header = Json::parse(file.substr(8, length));
+    Json changed = Json::object();
+    std::string data;
+    for (const auto& [key, tensor] : header.items()) {
+      changed[key] = tensor;
+      if (key == "__metadata__") continue;
+      const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+      size_t size = end - begin;
+      if (key == name) {
+        size = bytes;
+        for (const size_t dim : tensor["shape"]) size *= dim;
+        changed[key]["dtype"] = type;
+      }
+      changed[key]["data_offsets"] = Json::array({data.size(), data.size() + size});
+      data += file.substr(8 + length + begin, std::min(size, end - begin));
+      data.resize(changed[key]["data_offsets"][1].get<size_t>());
+    }
+    const std::string text = changed.dump();
+    length = text.size();
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), 8);
+    out << text << data;
+    out.close();
+    EXPECT_THAT(error_of(folder), HasSubstr("tensor " + name + ": it has type " + type)) << type;
+  }
 }
 
 TEST(KvScheme, WhatIsDeclaredIsAWordForAPolicy) {

@@ -10,6 +10,7 @@
 
 #include "kvart/session.h"
 #include "model/file/gguf.h"
+#include "model/file/gguf_tensor.h"
 
 namespace kvart {
 namespace {
@@ -60,7 +61,7 @@ std::string with_tensor_of(const std::string& name, float value) {
   std::filesystem::copy_file(tiny("llama.gguf"), path,
                              std::filesystem::copy_options::overwrite_existing);
   const auto file = GgufFile::open(tiny("llama.gguf"));
-  const GgufTensor* tensor = file->find_tensor(name);
+  const GgufTensor* tensor = test::find_tensor(*file, name);
   uint32_t bits = 0;
   std::memcpy(&bits, &value, 4);
   std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);

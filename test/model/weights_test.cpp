@@ -67,7 +67,7 @@ Result<Weights> read(const std::vector<Shape>& shapes, const ModelConfig& config
     writer.tensor(shape.name, shape.dims, WeightType::F32, data.bytes());
   }
   const auto bytes = writer.build();
-  const auto file = GgufFile::parse(bytes, GgufExtent::whole, "m.gguf");
+  const auto file = GgufFile::parse(bytes, "m.gguf");
   EXPECT_TRUE(file.ok()) << file.error().message;
   TensorTable table;
   EXPECT_TRUE(table.add_gguf(*file).ok());

@@ -4,8 +4,10 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
+import struct
 import subprocess
 import threading
 import time
@@ -204,8 +206,54 @@ class Streams(TinyModelCase):
         with prompt.open() as stream:
             self.refused("run", model, "-f", "-", "--json", prompt, stdin=stream, words=["stdin"])
         self.assertEqual((prompt.read_text(), ids.read_text()), ("hello", "1 2 3"))
+        for command in (["bytes"], ["plan", "--gpu", "H100"], ["inspect"], ["formats"]):
+            for path in (model, self.models / "llama" / "model.safetensors"):
+                before = path.read_bytes()
+                read = model if path == model else path.parent
+                self.refused(*command, read, "--json", path, words=["another output"])
+                self.assertEqual(path.read_bytes(), before)
         text = self.refused("run", model, "-p", "x", "--json", self.folder / "none" / "x")
         self.assertNotIn("loading", text)
+
+
+class DamagedModels(TinyModelCase):
+    # However much of a file is missing: an error that names it, exit code 1, never a signal.
+    def test_a_file_that_was_cut(self):
+        for name in ("llama.gguf", "llama/model.safetensors"):
+            whole = (self.models / name).read_bytes()
+            folder = self.folder / "cut"
+            if "/" in name:
+                shutil.copytree((self.models / name).parent, folder)
+            else:
+                folder.mkdir()
+            path = folder / name.split("/")[-1]
+            model = folder if "/" in name else path
+            for size in (0, 1, 7, 8, 23, 100, len(whole) // 3, len(whole) - 1):
+                path.write_bytes(whole[:size])
+                text = self.refused("run", model, "-p", "x", "-n", "1", words=[path.name])
+                self.assertLess(len(text.splitlines()[-1]), 1000)
+                self.refused("inspect", model, words=[path.name])
+                if model == path:
+                    self.refused("bytes", model, words=[path.name])
+                    self.refused("plan", model, "--gpu", "H100", words=[path.name])
+            shutil.rmtree(folder)
+
+    # Names in a file can't steer the terminal.
+    def test_names_with_escape_sequences(self):
+        def text(value):
+            return struct.pack("<Q", len(value)) + value
+
+        key = b"\x1b]0;owned\x07\xff\n"
+        entry = text(key) + struct.pack("<I", 8) + text(b"\x1b[2J" + key)
+        path = self.folder / "escape.gguf"
+        architecture = text(b"general.architecture") + struct.pack("<I", 8) + text(b"\x1b[31mx")
+        path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + entry + architecture)
+        for command in (["run", path, "-p", "x"], ["bytes", path], ["inspect", path, "--keys"]):
+            done = run(*command)
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+            printed = done.stdout + done.stderr
+            self.assertNotRegex(printed, "[\x00-\x09\x0b-\x1f\x7f]")
+            self.assertIn("\\x1B", printed)
 
 
 if __name__ == "__main__":

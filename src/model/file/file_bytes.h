@@ -36,10 +36,9 @@ class FileBytes {
   [[nodiscard]] Result<MappedFile> map() const;
 
   // As large as the file was when it was opened. At a fixed address for the object's life, moves
-  // included; reading beyond loaded_bytes() gives zeros.
+  // included; what isn't loaded reads as zeros.
   [[nodiscard]] std::span<const uint8_t> bytes() const { return {data_, size_}; }
   [[nodiscard]] size_t size() const { return size_; }
-  [[nodiscard]] size_t loaded_bytes() const { return loaded_; }
 
  private:
   std::string path_;

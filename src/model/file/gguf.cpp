@@ -89,16 +89,15 @@ std::string gguf_type_name(const GgufEntry& entry) {
   return fmt::format("array of {}", gguf_value_type_name(entry.element_type));
 }
 
-Result<GgufFile> GgufFile::open(const std::string& path, GgufExtent extent) {
+Result<GgufFile> GgufFile::open(const std::string& path) {
   auto file = FileBytes::open(path);
   if (!file.ok()) return file.error();
   GgufFile gguf;
   gguf.name_ = printable(path, 512);
   gguf.file_ = std::move(*file);
-  auto contents = parse_gguf(gguf.file_.bytes(), &gguf.file_, extent, gguf.name_);
+  auto contents = parse_gguf(gguf.file_.bytes(), &gguf.file_, gguf.name_);
   if (!contents.ok()) return contents.error();
   gguf.contents_ = std::move(*contents);
-  if (extent != GgufExtent::whole) return gguf;
   auto data = gguf.file_.map();
   if (!data.ok()) return data.error();
   gguf.data_ = std::move(*data);
@@ -108,11 +107,10 @@ Result<GgufFile> GgufFile::open(const std::string& path, GgufExtent extent) {
   return gguf;
 }
 
-Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, GgufExtent extent,
-                                 const std::string& name) {
+Result<GgufFile> GgufFile::parse(std::span<const uint8_t> bytes, const std::string& name) {
   GgufFile gguf;
   gguf.name_ = printable(name, 512);
-  auto contents = parse_gguf(bytes, nullptr, extent, gguf.name_);
+  auto contents = parse_gguf(bytes, nullptr, gguf.name_);
   if (!contents.ok()) return contents.error();
   gguf.contents_ = std::move(*contents);
   return gguf;
@@ -124,15 +122,6 @@ const GgufEntry* GgufFile::find(std::string_view key) const {
       entries.begin(), entries.end(), key,
       [](const GgufEntry& entry, std::string_view wanted) { return entry.key < wanted; });
   return it != entries.end() && it->key == key ? &*it : nullptr;
-}
-
-const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-  const auto& tensors = contents_.tensors;
-  const auto& order = contents_.tensors_by_name;
-  const auto it = std::lower_bound(
-      order.begin(), order.end(), name,
-      [&](uint32_t index, std::string_view wanted) { return tensors[index].name < wanted; });
-  return it != order.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
 }
 
 bool GgufFile::is_array(std::string_view key) const {
@@ -268,15 +257,6 @@ Result<std::vector<float>> GgufFile::get_f32s(std::string_view key) const {
   auto entry = require_array(key, GgufValueType::f32, "array of f32");
   if (!entry.ok()) return entry.error();
   return load_array<float>(**entry);
-}
-
-Result<std::vector<bool>> GgufFile::get_bools(std::string_view key) const {
-  auto entry = require_array(key, GgufValueType::boolean, "array of bool");
-  if (!entry.ok()) return entry.error();
-  std::vector<bool> values;
-  values.reserve((*entry)->count);
-  for (const uint8_t byte : (*entry)->bytes) values.push_back(byte != 0);
-  return values;
 }
 
 }  // namespace kvart

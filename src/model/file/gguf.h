@@ -15,13 +15,6 @@
 
 namespace kvart {
 
-// How much of the file is there and read.
-enum class GgufExtent {
-  whole,     // metadata, read; tensor data, mapped
-  metadata,  // metadata; tensors are checked against the file's size, their data is not read
-  header,    // metadata of a file that may end after it (a download that was stopped)
-};
-
 enum class GgufValueType : uint32_t {
   u8 = 0,
   i8 = 1,
@@ -54,8 +47,7 @@ struct GgufTensor {
   std::array<int64_t, 4> dims = {1, 1, 1, 1};  // dims[0] is the contiguous one: a matrix's columns
   uint64_t file_offset = 0;
   uint64_t size_bytes = 0;
-  std::span<const uint8_t>
-      data;  // size_bytes bytes; empty where the file was opened without its data
+  std::span<const uint8_t> data;  // size_bytes bytes
 
   [[nodiscard]] int64_t columns() const { return dims[0]; }
   [[nodiscard]] int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
@@ -64,9 +56,8 @@ struct GgufTensor {
 struct GgufContents {
   uint32_t version = 0;
   uint64_t alignment_bytes = 0;
-  std::vector<GgufEntry> entries;         // sorted by key
-  std::vector<GgufTensor> tensors;        // in the file's order
-  std::vector<uint32_t> tensors_by_name;  // indices into tensors
+  std::vector<GgufEntry> entries;   // sorted by key
+  std::vector<GgufTensor> tensors;  // in the file's order
 };
 
 // Every string_view and span that it gives lives as long as the object (open) or the bytes (parse).
@@ -75,10 +66,10 @@ class GgufFile {
   // Errors name the file, the key or tensor and the byte, say what is wrong and what to do.
   // Refused: versions other than 2 and 3, big-endian files, tensors of types that Kvart doesn't
   // read, and whatever is damaged, truncated, ambiguous (a name twice, tensors that overlap) or out
-  // of bounds.
-  static Result<GgufFile> open(const std::string& path, GgufExtent extent = GgufExtent::whole);
+  // of bounds. Metadata is read, tensors are mapped.
+  static Result<GgufFile> open(const std::string& path);
+  // The same of bytes in memory.
   static Result<GgufFile> parse(std::span<const uint8_t> bytes,
-                                GgufExtent extent = GgufExtent::whole,
                                 const std::string& name = "GGUF data");
 
   // The path, fit for a message.
@@ -102,11 +93,8 @@ class GgufFile {
   [[nodiscard]] Result<std::vector<std::string_view>> get_strings(std::string_view key) const;
   [[nodiscard]] Result<std::vector<int32_t>> get_i32s(std::string_view key) const;  // i32 or u32
   [[nodiscard]] Result<std::vector<float>> get_f32s(std::string_view key) const;    // as stored
-  [[nodiscard]] Result<std::vector<bool>> get_bools(std::string_view key) const;
 
   [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return contents_.tensors; }
-  // Null if there is none of this name.
-  [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
 
   // To be asked after tensors were read: whether they were the file's. Error: the file got shorter
   // or was written to meanwhile.

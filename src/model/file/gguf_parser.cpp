@@ -49,9 +49,8 @@ constexpr std::array<TypeInfo, 13> value_types = {{{"u8", 1},
 
 class Parser {
  public:
-  Parser(std::span<const uint8_t> bytes, FileBytes* file, GgufExtent extent,
-         const std::string& name)
-      : bytes_(bytes), file_(file), extent_(extent), name_(name) {}
+  Parser(std::span<const uint8_t> bytes, FileBytes* file, const std::string& name)
+      : bytes_(bytes), file_(file), name_(name) {}
 
   Result<GgufContents> parse() {
     KVART_RETURN_IF_ERROR(read_header());
@@ -130,7 +129,6 @@ class Parser {
 
   std::span<const uint8_t> bytes_;
   FileBytes* file_;
-  GgufExtent extent_;
   const std::string& name_;
   size_t position_ = 0;
   uint64_t key_count_ = 0;
@@ -364,8 +362,7 @@ Status Parser::size_tensor(GgufTensor& tensor, uint32_t type_id, size_t type_pos
 
 Status Parser::check_names() {
   const std::vector<GgufTensor>& tensors = contents_.tensors;
-  std::vector<uint32_t>& order = contents_.tensors_by_name;
-  order.resize(tensors.size());
+  std::vector<uint32_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(),
             [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
@@ -382,9 +379,7 @@ Status Parser::check_names() {
 Status Parser::place_tensors() {
   const uint64_t alignment = contents_.alignment_bytes;
   const uint64_t padding = (alignment - position_ % alignment) % alignment;
-  const bool bounded = extent_ != GgufExtent::header;
-  const uint64_t space =
-      bounded ? left() - std::min(left(), padding) : UINT64_MAX - (position_ + padding);
+  const uint64_t space = left() - std::min(left(), padding);
   const uint64_t data_start = position_ + padding;
   for (GgufTensor& tensor : contents_.tensors) {
     if (tensor.file_offset > space || tensor.size_bytes > space - tensor.file_offset) {
@@ -395,7 +390,7 @@ Status Parser::place_tensors() {
           damaged);
     }
     tensor.file_offset += data_start;
-    if (extent_ == GgufExtent::whole && file_ == nullptr) {
+    if (file_ == nullptr) {
       tensor.data = bytes_.subspan(tensor.file_offset, tensor.size_bytes);
     }
   }
@@ -430,9 +425,9 @@ std::string_view gguf_value_type_name(GgufValueType type) {
   return index < value_types.size() ? value_types[index].name : std::string_view();
 }
 
-Result<GgufContents> parse_gguf(std::span<const uint8_t> bytes, FileBytes* file, GgufExtent extent,
+Result<GgufContents> parse_gguf(std::span<const uint8_t> bytes, FileBytes* file,
                                 const std::string& name) {
-  return Parser(bytes, file, extent, name).parse();
+  return Parser(bytes, file, name).parse();
 }
 
 }  // namespace kvart

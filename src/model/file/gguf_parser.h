@@ -13,8 +13,8 @@ namespace kvart {
 
 // Parses `bytes`. With a `file`, bytes are the file's, and are loaded as the parser comes to them,
 // so that only the metadata is read; spans of tensor data are left empty. Without one (null) all of
-// them are there, and for GgufExtent::whole the spans are filled in. `name` begins each error.
-Result<GgufContents> parse_gguf(std::span<const uint8_t> bytes, FileBytes* file, GgufExtent extent,
+// them are there, and the spans are filled in. `name` begins each error.
+Result<GgufContents> parse_gguf(std::span<const uint8_t> bytes, FileBytes* file,
                                 const std::string& name);
 
 // Bytes of a scalar of this type; 0 for strings, arrays and values that aren't types.

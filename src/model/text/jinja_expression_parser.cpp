@@ -98,6 +98,26 @@ bool ExpressionParser::is_reserved(std::string_view name) {
   return std::find(reserved.begin(), reserved.end(), name) != reserved.end();
 }
 
+void ExpressionParser::note_read(std::string_view name) {
+  for (std::size_t i = 0; i < names_in_macros.size(); ++i) {
+    if (name == names_in_macros[i]) {
+      for (MacroBody& macro : macros_) {
+        macro.reads[i] = macro.reads[i] || !macro.sets[i];
+      }
+    }
+  }
+}
+
+void ExpressionParser::note_set(std::string_view name) {
+  for (std::size_t i = 0; i < names_in_macros.size(); ++i) {
+    if (name == names_in_macros[i]) {
+      for (MacroBody& macro : macros_) {
+        macro.sets[i] = true;
+      }
+    }
+  }
+}
+
 ExpressionPtr ExpressionParser::make(Kind kind, int line, std::string text) {
   auto e = std::make_unique<Expression>();
   e->kind = kind;
@@ -290,6 +310,7 @@ ExpressionPtr ExpressionParser::primary() {
     } else {
       e->kind = Kind::name;
       e->text = token.text;
+      note_read(token.text);
     }
     return e;
   }

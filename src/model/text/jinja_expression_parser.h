@@ -2,6 +2,7 @@
 // ends the tokens.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,18 @@ class ExpressionParser {
   // "name(arguments) | name ..." on `e`.
   ExpressionPtr filter_chain(ExpressionPtr e);
   ExpressionPtr block_text();  // what a block has written
+
+  // Of each macro around what is parsed, the outermost first: which of names_in_macros its body
+  // has read so far, and which it has set before it read it, so that they are names like others.
+  struct MacroBody {
+    std::array<bool, names_in_macros.size()> reads = {};
+    std::array<bool, names_in_macros.size()> sets = {};
+  };
+  void note_read(std::string_view name);
+  void note_set(std::string_view name);
+
+  std::vector<MacroBody> macros_;
+
   std::string describe_current() const;
 
  private:

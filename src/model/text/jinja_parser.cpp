@@ -73,6 +73,12 @@ class Parser : ExpressionParser {
 
   void end_tag() { expect(Token::Kind::block_end, "the end of '{%'"); }
 
+  // The end of a tag before a block, which may have a colon as in Python.
+  void begin_block() {
+    skip_sign(":");
+    end_tag();
+  }
+
   void tag(Block& block) {
     if (skip_word("if")) {
       block.push_back(branch());
@@ -82,6 +88,8 @@ class Parser : ExpressionParser {
       block.push_back(set());
     } else if (skip_word("macro")) {
       block.push_back(macro());
+    } else if (is_word("call")) {
+      block.push_back(call());
     } else if (is_word("break") || is_word("continue")) {
       if (loops_ == 0) {
         fail(in_quotes(current().text) + " outside of a loop");
@@ -100,9 +108,9 @@ class Parser : ExpressionParser {
   }
 
   void unknown_tag() {
-    constexpr std::array<std::string_view, 12> unsupported = {
-        "call", "block", "extends",    "include", "import", "from",
-        "with", "do",    "autoescape", "trans",   "debug",  "pluralize"};
+    constexpr std::array<std::string_view, 11> unsupported = {
+        "block", "extends",    "include", "import", "from",     "with",
+        "do",    "autoescape", "trans",   "debug",  "pluralize"};
     const std::string& word = current().text;
     if (std::find(unsupported.begin(), unsupported.end(), word) != unsupported.end()) {
       fail("the tag " + in_quotes(word) + " is not supported", ErrorCode::unsupported);
@@ -115,13 +123,13 @@ class Parser : ExpressionParser {
     Statement s = statement(Statement::Kind::branch);
     while (!failed()) {
       s.expressions.push_back(tuple_or_expression(false));
-      end_tag();
+      begin_block();
       s.blocks.push_back(statements({"elif", "else", "endif"}));
       if (skip_word("elif")) {
         continue;
       }
       if (skip_word("else")) {
-        end_tag();
+        begin_block();
         s.blocks.push_back(statements({"endif"}));
       }
       next();
@@ -139,19 +147,15 @@ class Parser : ExpressionParser {
     }
     s.expressions.push_back(tuple_or_expression(false));
     s.expressions.push_back(skip_word("if") ? expression() : nullptr);
-    if (is_word("recursive")) {
-      fail("'recursive' loops are not supported", ErrorCode::unsupported);
-    }
-    end_tag();
+    s.recursive = skip_word("recursive");
+    begin_block();
     ++loops_;
-    ++scopes_;
     s.blocks.push_back(statements({"else", "endfor"}));
     --loops_;
     if (skip_word("else")) {
-      end_tag();
+      begin_block();
       s.blocks.push_back(statements({"endfor"}));
     }
-    --scopes_;
     next();
     end_tag();
     return s;
@@ -174,6 +178,8 @@ class Parser : ExpressionParser {
       }
       if (attributes && skip_sign(".")) {
         target.attribute = name("an attribute");
+      } else {
+        note_set(target.name);
       }
       s.targets.push_back(std::move(target));
       s.unpack = s.unpack || is_sign(",");
@@ -212,40 +218,68 @@ class Parser : ExpressionParser {
 
   // A block that keeps names to itself, from its tag's end to `end`'s.
   void body(Statement& s, std::string_view end) {
-    end_tag();
+    begin_block();
     const int loops = std::exchange(loops_, 0);
-    ++scopes_;
     s.blocks.push_back(statements({end}));
-    --scopes_;
     loops_ = loops;
     next();
-    if (s.kind == Statement::Kind::macro) {
-      skip_word(s.text);
-    }
     end_tag();
   }
 
   Statement macro() {
     Statement s = statement(Statement::Kind::macro);
-    if (scopes_ > 0) {
-      fail("a macro inside of a loop, a macro or a block is not supported", ErrorCode::unsupported);
-    }
     s.text = name("a macro's name");
+    parameters(s);
+    macro_body(s, "endmacro");
+    return s;
+  }
+
+  // "{% call(parameters) name(arguments) %}": the block is a macro without a name.
+  Statement call() {
+    Statement s = statement(Statement::Kind::call_block);
+    Statement block = statement(Statement::Kind::macro);
+    next();
+    block.text = names_in_macros[caller];
+    if (is_sign("(")) {
+      parameters(block);
+    }
+    s.expressions.push_back(expression());
+    if (s.expressions[0]->kind != Expression::Kind::call) {
+      fail("expected a call after 'call'");
+    }
+    macro_body(block, "endcall");
+    s.blocks.emplace_back();
+    s.blocks[0].push_back(std::move(block));
+    return s;
+  }
+
+  void macro_body(Statement& s, std::string_view end) {
+    macros_.emplace_back();
+    body(s, end);
+    s.reads = macros_.back().reads;
+    macros_.pop_back();
+    const auto place = std::find(s.parameters.begin(), s.parameters.end(), names_in_macros[caller]);
+    const auto from_end = static_cast<std::size_t>(s.parameters.end() - place);
+    if (s.reads[caller] && from_end > s.expressions.size()) {
+      fail("the parameter 'caller' needs a default");
+    }
+  }
+
+  void parameters(Statement& s) {
     expect_sign("(");
     while (!failed() && !is_sign(")")) {
+      if (!s.parameters.empty()) {
+        expect_sign(",");
+      }
       s.parameters.push_back(name("a parameter"));
+      note_set(s.parameters.back());
       if (skip_sign("=")) {
         s.expressions.push_back(expression());
       } else if (!s.expressions.empty()) {
         fail("a parameter without a default after one with it");
       }
-      if (!is_sign(")")) {
-        expect_sign(",");
-      }
     }
     expect_sign(")");
-    body(s, "endmacro");
-    return s;
   }
 
   Statement generation() {
@@ -255,8 +289,7 @@ class Parser : ExpressionParser {
     return s;
   }
 
-  int loops_ = 0;   // around the statement that is parsed, in its own macro
-  int scopes_ = 0;  // blocks around it that keep names to themselves
+  int loops_ = 0;  // around the statement that is parsed, in its own macro
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // recurse.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,10 @@ struct Target {
 struct Statement;
 using Block = std::vector<Statement>;
 
+// What a macro knows besides its parameters, if its body reads it.
+inline constexpr std::array<std::string_view, 3> names_in_macros = {"caller", "varargs", "kwargs"};
+enum NameInMacro : std::size_t { caller, varargs, kwargs };
+
 // The name under which an expression finds what its block has written: no source can say it.
 inline constexpr std::string_view block_text_name = "(block)";
 
@@ -69,6 +74,7 @@ struct Statement {
     set_block,     // targets[0] = what blocks[0] writes, or expressions[0] of it
     filter_block,  // expressions[0] of what blocks[0] writes
     macro,       // text(parameters): blocks[0]; expressions are the defaults of the last parameters
+    call_block,  // expressions[0], a call that gets the macro blocks[0][0] as its `caller`
     leave_loop,  // break
     next_iteration,  // continue
     scope,           // blocks[0], whose names stay inside
@@ -76,7 +82,9 @@ struct Statement {
   Kind kind = Kind::text;
   int line = 1;
   std::string text;
-  bool unpack = false;  // targets share the items of one value
+  bool unpack = false;                                  // targets share the items of one value
+  bool recursive = false;                               // a loop that may call itself
+  std::array<bool, names_in_macros.size()> reads = {};  // a macro's body: each of names_in_macros
   std::vector<Target> targets;
   std::vector<std::string> parameters;
   std::vector<ExpressionPtr> expressions;

@@ -2,6 +2,7 @@
 #include "model/text/jinja_runtime.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "model/file/printable.h"
@@ -235,6 +236,9 @@ Value loop_attribute(Runtime& runtime, const Value& object, std::string_view nam
   if (name == "length") {
     return number(items.size());
   }
+  if (name == "depth" || name == "depth0") {
+    return Value::integer(loop.depth0 + (name == "depth" ? 1 : 0));
+  }
   if (name == "previtem") {
     return i > 0 ? items[i - 1] : Value::undefined("loop.previtem");
   }
@@ -245,6 +249,16 @@ Value loop_attribute(Runtime& runtime, const Value& object, std::string_view nam
     return bound_method(runtime, object, "cycle");
   }
   return runtime.unsupported("'loop." + printable(name) + "' is not supported");
+}
+
+Value callable_attribute(Runtime& runtime, const Value& object, std::string_view name) {
+  constexpr std::array<std::string_view, 5> of_macros = {"name", "arguments", "catch_kwargs",
+                                                         "catch_varargs", "caller"};
+  if (object.as_callable().macro != nullptr &&
+      std::find(of_macros.begin(), of_macros.end(), name) != of_macros.end()) {
+    return runtime.unsupported("the attribute " + in_quotes(name) + " of a macro is not supported");
+  }
+  return undefined_of(runtime, object, name);
 }
 
 }  // namespace
@@ -272,6 +286,9 @@ Value get_attribute(Runtime& runtime, const Value& object, std::string_view name
   }
   if (object.is_loop()) {
     return loop_attribute(runtime, object, name);
+  }
+  if (object.is_callable()) {
+    return callable_attribute(runtime, object, name);
   }
   if (object.is_namespace()) {
     const Value* found = object.as_namespace().find(name);

@@ -23,7 +23,7 @@ struct Limits {
   std::size_t output_bytes = 64u << 20;
   std::size_t range_items = 100'000;
   int depth = 400;        // expressions and statements around one another, macros included
-  int macro_depth = 50;   // macros that call one another
+  int call_depth = 50;    // macros and recursive loops that call one another
   int value_depth = 128;  // lists and dicts inside one another
   std::uint64_t value_weight = 16'000'000;
 };

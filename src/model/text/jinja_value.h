@@ -132,6 +132,9 @@ struct Dict {
 struct Loop {
   Value items;  // a list
   std::size_t index0 = 0;
+  int depth0 = 0;  // of a recursive loop: how often it has called itself
+  const Statement* statement = nullptr;
+  std::uint64_t scope = 0;  // around the statement
 };
 
 // A macro, a function of the language, or a method bound to its object.
@@ -141,6 +144,7 @@ struct Callable {
   std::string name;
   const Statement* macro = nullptr;
   Value self;
+  std::uint64_t scope = 0;  // in which a macro was made
 };
 
 // Equality as Python has it (1 == 1.0 == True). Recursion is bounded by depth(), work by weight().

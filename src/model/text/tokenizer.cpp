@@ -59,13 +59,14 @@ struct Tokenizer::Impl {
   bool contains(int32_t token) const {
     return token >= 0 && static_cast<size_t>(token) < types.size();
   }
-  void fill_tokens(const TokenizerData& data, const DecoderOptions& decoder);
-  void fill_added(std::vector<AddedToken> tokens);
-  std::vector<int32_t> encode(std::string_view text, bool parse_special,
-                              std::span<const Span> plain) const;
-  void encode_text(std::string_view text, bool at_start, bool parse_special,
-                   std::vector<int32_t>& out) const;
-  void encode_normalized(std::string text, bool at_start, std::vector<int32_t>& out) const;
+  Status fill_tokens(const TokenizerData& data, const DecoderOptions& decoder);
+  Status fill_added(std::vector<AddedToken> tokens);
+  Result<std::vector<int32_t>> encode(std::string_view text, bool parse_special,
+                                      std::span<const Span> plain) const;
+  Status encode_text(std::string_view text, bool at_start, bool parse_special,
+                     text::EncodeWork& work, std::vector<int32_t>& out) const;
+  Status encode_normalized(std::string text, bool at_start, text::EncodeWork& work,
+                           std::vector<int32_t>& out) const;
 
   text::Normalizer normalizer;
   text::PreTokenizer pre_tokenizer;
@@ -74,29 +75,36 @@ struct Tokenizer::Impl {
   std::string bytes;              // of all tokens
   std::vector<size_t> byte_ends;  // of each token in `bytes`
   text::AddedTokens added{{}}, added_normalized{{}};
-  text::TokenIds controls;          // by name
   std::vector<int32_t> end_tokens;  // ascending
-  std::optional<int32_t> bos, eos, pad;
-  bool add_bos = false, add_eos = false, strips_first_space = false;
+  std::optional<int32_t> bos, eos;
+  bool add_bos = false, strips_first_space = false;
 };
 
-void Tokenizer::Impl::fill_tokens(const TokenizerData& data, const DecoderOptions& decoder) {
+Status Tokenizer::Impl::fill_tokens(const TokenizerData& data, const DecoderOptions& decoder) {
+  size_t size = 0;
+  for (const std::string& token : data.tokens) size += token.size();
+  text::EncodeWork work(size);
   byte_ends.reserve(data.tokens.size());
   for (size_t i = 0; i < data.tokens.size(); ++i) {
-    text::append_token_bytes(data.tokens[i], types[i], decoder, bytes);
-    byte_ends.push_back(bytes.size());
-    if (is_special(types[i]) && !data.tokens[i].empty()) {
-      controls.emplace(data.tokens[i], static_cast<int32_t>(i));
+    if (!text::append_token_bytes(data.tokens[i], types[i], decoder, work, bytes)) {
+      return work.error("the decoder's replacements");
     }
+    byte_ends.push_back(bytes.size());
   }
+  return {};
 }
 
-void Tokenizer::Impl::fill_added(std::vector<AddedToken> tokens) {
+Status Tokenizer::Impl::fill_added(std::vector<AddedToken> tokens) {
+  size_t size = 0;
+  for (const AddedToken& token : tokens) size += token.content.size();
+  text::EncodeWork work(size);
   std::vector<AddedToken> raw, normalized;
   for (AddedToken& token : tokens) {
     token.special = is_special(types[static_cast<size_t>(token.token)]);
     if (token.normalized && !normalizer.changes_nothing()) {
-      token.content = normalizer.apply(text::repair_input(token.content)).text;
+      auto content = normalizer.apply(text::repair_input(token.content), work);
+      if (!content) return content.error();
+      token.content = std::move(content->text);
       normalized.push_back(std::move(token));
     } else {
       raw.push_back(std::move(token));
@@ -104,46 +112,62 @@ void Tokenizer::Impl::fill_added(std::vector<AddedToken> tokens) {
   }
   added = text::AddedTokens(std::move(raw));
   added_normalized = text::AddedTokens(std::move(normalized));
+  return {};
 }
 
-std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, bool parse_special,
-                                             std::span<const Span> plain) const {
+Result<std::vector<int32_t>> Tokenizer::Impl::encode(std::string_view text, bool parse_special,
+                                                     std::span<const Span> plain) const {
+  text::EncodeWork work(text.size());
   std::vector<int32_t> out;
-  for (const text::Fragment& fragment : added.cut(text, parse_special, plain)) {
+  const auto fragments = added.cut(text, parse_special, plain, work);
+  if (!fragments) return fragments.error();
+  for (const text::Fragment& fragment : *fragments) {
     const Span span = fragment.span;
     if (fragment.token != no_token) {
       out.push_back(fragment.token);
       continue;
     }
     // Places in the text are lost when it is normalized: no special token near plain text then.
-    encode_text(text.substr(span.begin, span.end - span.begin), span.begin == 0,
-                parse_special && !text::touches(plain, span), out);
+    KVART_RETURN_IF_ERROR(encode_text(text.substr(span.begin, span.end - span.begin),
+                                      span.begin == 0, parse_special && !text::touches(plain, span),
+                                      work, out));
   }
   return out;
 }
 
-void Tokenizer::Impl::encode_text(std::string_view text, bool at_start, bool parse_special,
-                                  std::vector<int32_t>& out) const {
-  auto [normalized, begin_cut] = normalizer.apply(text::repair_input(text));
-  at_start = at_start && !begin_cut;
-  if (added_normalized.empty()) return encode_normalized(std::move(normalized), at_start, out);
-  for (const text::Fragment& fragment : added_normalized.cut(normalized, parse_special, {})) {
+Status Tokenizer::Impl::encode_text(std::string_view text, bool at_start, bool parse_special,
+                                    text::EncodeWork& work, std::vector<int32_t>& out) const {
+  auto changed = normalizer.apply(text::repair_input(text), work);
+  if (!changed) return changed.error();
+  std::string& normalized = changed->text;
+  at_start = at_start && !changed->begin_cut;
+  if (added_normalized.empty()) {
+    return encode_normalized(std::move(normalized), at_start, work, out);
+  }
+  const auto fragments = added_normalized.cut(normalized, parse_special, {}, work);
+  if (!fragments) return fragments.error();
+  for (const text::Fragment& fragment : *fragments) {
     const Span span = fragment.span;
     if (fragment.token != no_token) {
       out.push_back(fragment.token);
-    } else {
-      encode_normalized(normalized.substr(span.begin, span.end - span.begin),
-                        at_start && span.begin == 0, out);
+      continue;
     }
+    KVART_RETURN_IF_ERROR(encode_normalized(normalized.substr(span.begin, span.end - span.begin),
+                                            at_start && span.begin == 0, work, out));
   }
+  return {};
 }
 
-void Tokenizer::Impl::encode_normalized(std::string text, bool at_start,
-                                        std::vector<int32_t>& out) const {
-  const auto pieces = pre_tokenizer.split(std::move(text), at_start);
-  for (const Span& span : pieces.spans) {
-    encoder->encode(std::string_view(pieces.text).substr(span.begin, span.end - span.begin), out);
+Status Tokenizer::Impl::encode_normalized(std::string text, bool at_start, text::EncodeWork& work,
+                                          std::vector<int32_t>& out) const {
+  const auto pieces = pre_tokenizer.split(std::move(text), at_start, work);
+  if (!pieces) return pieces.error();
+  for (const Span& span : pieces->spans) {
+    encoder->encode(std::string_view(pieces->text).substr(span.begin, span.end - span.begin), work,
+                    out);
+    if (work.exhausted()) return work.error("looking for the vocabulary's tokens");
   }
+  return {};
 }
 
 Result<Tokenizer> Tokenizer::create(const TokenizerData& data) {
@@ -166,15 +190,13 @@ Result<Tokenizer> Tokenizer::create(const TokenizerData& data) {
       text::make_encoder(data, impl->types, pipeline->model, impl->pre_tokenizer.gives_bytes());
   if (!encoder) return encoder.error();
   impl->encoder = std::move(*encoder);
-  impl->fill_tokens(data, pipeline->decoder);
-  impl->fill_added(data.pipeline ? std::move(pipeline->added_tokens)
-                                 : added_by_type(data, impl->types));
+  KVART_RETURN_IF_ERROR(impl->fill_tokens(data, pipeline->decoder));
+  KVART_RETURN_IF_ERROR(impl->fill_added(data.pipeline ? std::move(pipeline->added_tokens)
+                                                       : added_by_type(data, impl->types)));
   impl->end_tokens = ends_of(data, impl->types);
   impl->bos = data.bos;
   impl->eos = data.eos;
-  impl->pad = data.pad;
   impl->add_bos = data.add_bos;
-  impl->add_eos = data.add_eos;
   impl->strips_first_space = pipeline->decoder.strips_first_space;
   return Tokenizer(std::move(impl));
 }
@@ -184,12 +206,12 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   return impl_->encode(text, special == SpecialTokens::parse, {});
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text,
-                                       std::span<const TextRange> plain) const {
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
+                                               std::span<const TextRange> plain) const {
   std::vector<Span> spans;
   spans.reserve(plain.size());
   for (const TextRange& range : plain) spans.push_back({range.begin, range.end});
@@ -234,22 +256,8 @@ std::optional<int32_t> Tokenizer::bos() const {
 std::optional<int32_t> Tokenizer::eos() const {
   return impl_->eos;
 }
-std::optional<int32_t> Tokenizer::pad() const {
-  return impl_->pad;
-}
 bool Tokenizer::add_bos() const {
   return impl_->add_bos;
-}
-bool Tokenizer::add_eos() const {
-  return impl_->add_eos;
-}
-std::span<const int32_t> Tokenizer::end_of_generation() const {
-  return impl_->end_tokens;
-}
-
-std::optional<int32_t> Tokenizer::find_control(std::string_view name) const {
-  const int32_t token = text::find_token(impl_->controls, name);
-  return token == no_token ? std::nullopt : std::optional(token);
 }
 
 std::string StreamDecoder::push(int32_t token) {

@@ -60,7 +60,8 @@ class Tokenizer {
  public:
   // Refused: an unknown model or pre-tokenizer, lists whose lengths disagree, ids outside the
   // vocabulary, a token twice, a merge that isn't of two known tokens to a third, a score that
-  // isn't finite, a damaged charsmap. A message names key, value and place.
+  // isn't finite, a damaged charsmap, added tokens or replacements that take too much work. A
+  // message names key, value and place.
   static Result<Tokenizer> create(const TokenizerData& data);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -68,13 +69,14 @@ class Tokenizer {
   ~Tokenizer();
 
   // Adds neither BOS nor EOS. Each invalid byte of `text` counts as U+FFFD; a byte that the
-  // vocabulary has no token for gives the unknown token, or none.
-  [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpecialTokens special) const;
+  // vocabulary has no token for gives the unknown token, or none. An error where a hostile
+  // tokenizer takes more work than text::EncodeWork allows; it names the pattern or the step.
+  Result<std::vector<int32_t>> encode(std::string_view text, SpecialTokens special) const;
 
   // Special tokens are parsed, but not where their names touch one of the ranges `plain`
   // (ascending, disjoint): for a rendered template with a user's text in it.
-  [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
-                                            std::span<const TextRange> plain) const;
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      std::span<const TextRange> plain) const;
 
   // Valid UTF-8: U+FFFD for each invalid part. Ids outside the vocabulary decode to nothing.
   [[nodiscard]] std::string decode(std::span<const int32_t> tokens,
@@ -92,13 +94,7 @@ class Tokenizer {
   [[nodiscard]] int32_t vocab_size() const;
   [[nodiscard]] std::optional<int32_t> bos() const;
   [[nodiscard]] std::optional<int32_t> eos() const;
-  [[nodiscard]] std::optional<int32_t> pad() const;
   [[nodiscard]] bool add_bos() const;
-  [[nodiscard]] bool add_eos() const;
-  // Every token at which an answer ends, ascending.
-  [[nodiscard]] std::span<const int32_t> end_of_generation() const;
-  // The control token of this name.
-  [[nodiscard]] std::optional<int32_t> find_control(std::string_view name) const;
 
  private:
   struct Impl;

@@ -84,10 +84,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
     : tokens_(std::move(tokens)), trie_(names_of(tokens_)) {}
 
 const AddedToken* AddedTokens::longest_at(std::string_view text, size_t begin, bool parse_special,
-                                          std::span<const Span> plain) const {
+                                          std::span<const Span> plain, EncodeWork& work) const {
   const AddedToken* longest = nullptr;
   uint32_t node = TokenTrie::root;
-  for (size_t i = begin; i < text.size(); ++i) {
+  size_t i = begin;
+  for (; i < text.size(); ++i) {
     node = trie_.next(node, static_cast<uint8_t>(text[i]));
     if (node == TokenTrie::nowhere) break;
     if (trie_.value(node) == no_token) continue;
@@ -95,15 +96,18 @@ const AddedToken* AddedTokens::longest_at(std::string_view text, size_t begin, b
     if (token.special && (!parse_special || touches(plain, {begin, i + 1}))) continue;
     longest = &token;
   }
+  work.charge(1 + i - begin);
   return longest;
 }
 
-std::vector<Fragment> AddedTokens::cut(std::string_view text, bool parse_special,
-                                       std::span<const Span> plain) const {
+Result<std::vector<Fragment>> AddedTokens::cut(std::string_view text, bool parse_special,
+                                               std::span<const Span> plain,
+                                               EncodeWork& work) const {
   std::vector<Fragment> fragments;
   size_t text_begin = 0;  // of the stretch that isn't in `fragments` yet
   for (size_t i = 0; i < text.size() && !tokens_.empty();) {
-    const AddedToken* token = longest_at(text, i, parse_special, plain);
+    const AddedToken* token = longest_at(text, i, parse_special, plain, work);
+    if (work.exhausted()) return work.error("looking for added tokens");
     if (token == nullptr) {
       ++i;
       continue;

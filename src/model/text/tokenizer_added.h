@@ -5,10 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "kvart/result.h"
 #include "model/text/tokenizer_encoder.h"
 #include "model/text/tokenizer_pipeline.h"
 #include "model/text/tokenizer_trie.h"
 #include "model/text/tokenizer_utf8.h"
+#include "model/text/tokenizer_work.h"
 
 namespace kvart::text {
 
@@ -31,12 +33,12 @@ class AddedTokens {
   // `text` as fragments, from the left, the longest name first; empty stretches are left out.
   // Special tokens are found where parse_special, but not where they touch one of `plain`
   // (ascending, disjoint).
-  std::vector<Fragment> cut(std::string_view text, bool parse_special,
-                            std::span<const Span> plain) const;
+  Result<std::vector<Fragment>> cut(std::string_view text, bool parse_special,
+                                    std::span<const Span> plain, EncodeWork& work) const;
 
  private:
   const AddedToken* longest_at(std::string_view text, size_t begin, bool parse_special,
-                               std::span<const Span> plain) const;
+                               std::span<const Span> plain, EncodeWork& work) const;
 
   std::vector<AddedToken> tokens_;
   TokenTrie trie_;  // values are places in tokens_

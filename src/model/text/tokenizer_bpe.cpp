@@ -134,7 +134,9 @@ bool BytePairMerger::may_be_whole(std::string_view piece) const {
          (vocabulary_.whole_newlines && piece.find_first_not_of('\n') == piece.npos);
 }
 
-void BytePairMerger::encode(std::string_view piece, std::vector<int32_t>& out) const {
+void BytePairMerger::encode(std::string_view piece, EncodeWork& work,
+                            std::vector<int32_t>& out) const {
+  if (!work.charge(1 + piece.size())) return;
   if (may_be_whole(piece)) {
     const int32_t whole = find_token(vocabulary_.ids, piece);
     if (whole != no_token) {
@@ -270,7 +272,9 @@ ScoredPairMerger::ScoredPairMerger(TokenIds ids, std::span<const float> scores, 
   for (const auto& [text, token] : ids_) longest_bytes_ = std::max(longest_bytes_, text.size());
 }
 
-void ScoredPairMerger::encode(std::string_view piece, std::vector<int32_t>& out) const {
+void ScoredPairMerger::encode(std::string_view piece, EncodeWork& work,
+                              std::vector<int32_t>& out) const {
+  if (!work.charge(1 + piece.size())) return;
   while (piece.size() > part_symbols_max) {
     size_t size = part_symbols_max;
     while ((static_cast<uint8_t>(piece[size]) & 0xC0) == 0x80) --size;

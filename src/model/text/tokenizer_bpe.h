@@ -62,7 +62,7 @@ class BytePairMerger : public PieceEncoder {
       : byte_tokens_(byte_tokens), merges_(std::move(merges)), vocabulary_(std::move(vocabulary)) {}
 
   // Always the lowest rank first, the leftmost of equal ranks. O(n log n).
-  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<int32_t>& out) const override;
 
  private:
   void append_symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
@@ -84,7 +84,7 @@ class ScoredPairMerger : public PieceEncoder {
   ScoredPairMerger(TokenIds ids, std::span<const float> scores, Fallback fallback);
 
   // Always the best score first, the leftmost of equal scores. O(n log n).
-  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<int32_t>& out) const override;
 
  private:
   class Rule;

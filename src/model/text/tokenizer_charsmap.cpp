@@ -48,25 +48,33 @@ Result<CharsMap> CharsMap::create(std::string_view bytes, const std::string& fie
   return map;
 }
 
-std::optional<CharsMap::Match> CharsMap::find(std::string_view text, bool shortest) const {
-  std::optional<Match> best;
-  if (units_.empty()) return best;
+std::optional<CharsMap::Match> CharsMap::find(std::string_view text, bool shortest,
+                                              EncodeWork& work) const {
+  if (units_.empty()) return std::nullopt;
+  std::optional<uint32_t> replacement;
+  size_t length_bytes = 0;
   uint32_t node = offset(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto byte = static_cast<uint8_t>(text[i++]);
     node ^= byte;
     if (byte == 0 || node >= units_.size() || label(units_[node]) != byte) break;
     const uint32_t unit = units_[node];
     node ^= offset(unit);
     if (!has_value(unit)) continue;
-    if (node >= units_.size()) break;
-    const uint32_t begin = value(units_[node]);
-    if (begin >= replacements_.size()) break;
-    // The last byte is NUL: there is an end.
-    best = Match{i + 1, std::string_view(replacements_.data() + begin)};
+    if (node >= units_.size() || value(units_[node]) >= replacements_.size()) break;
+    replacement = value(units_[node]);
+    length_bytes = i;
     if (shortest) break;
   }
-  return best;
+  if (!replacement) {
+    work.charge(i);
+    return std::nullopt;
+  }
+  // The last byte is NUL: there is an end.
+  const Match match{length_bytes, std::string_view(replacements_.data() + *replacement)};
+  if (!work.charge(i + match.replacement.size())) return std::nullopt;
+  return match;
 }
 
 }  // namespace kvart::text

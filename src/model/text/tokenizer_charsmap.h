@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvart/result.h"
+#include "model/text/tokenizer_work.h"
 
 namespace kvart::text {
 
@@ -27,12 +28,17 @@ class CharsMap {
     std::string_view replacement;
   };
   // The longest (or the shortest) beginning of `text` that the map replaces. Whatever the units
-  // say, nothing outside them is read.
-  std::optional<Match> find_longest(std::string_view text) const { return find(text, false); }
-  std::optional<Match> find_shortest(std::string_view text) const { return find(text, true); }
+  // say, nothing outside them is read. The way through the trie and the replacement's length are
+  // charged to `work`; nothing is found where they are too much.
+  std::optional<Match> find_longest(std::string_view text, EncodeWork& work) const {
+    return find(text, false, work);
+  }
+  std::optional<Match> find_shortest(std::string_view text, EncodeWork& work) const {
+    return find(text, true, work);
+  }
 
  private:
-  std::optional<Match> find(std::string_view text, bool shortest) const;
+  std::optional<Match> find(std::string_view text, bool shortest, EncodeWork& work) const;
 
   std::vector<uint32_t> units_;
   std::string replacements_;

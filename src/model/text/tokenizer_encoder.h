@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/text/tokenizer_work.h"
+
 namespace kvart::text {
 
 inline constexpr int32_t no_token = -1;
@@ -16,8 +18,9 @@ inline constexpr int32_t no_token = -1;
 class PieceEncoder {
  public:
   virtual ~PieceEncoder() = default;
-  // Appends the tokens of `piece`. O(n log n) at most.
-  virtual void encode(std::string_view piece, std::vector<int32_t>& out) const = 0;
+  // Appends the tokens of `piece`; in any order where that takes more than `work` has.
+  virtual void encode(std::string_view piece, EncodeWork& work,
+                      std::vector<int32_t>& out) const = 0;
 };
 
 // Text to id, for looking up without making a string.

@@ -113,11 +113,13 @@ std::string stripped(std::string_view text, bool left, bool right, bool& begin_c
   return std::string(text);
 }
 
-std::string replaced(const Pattern& pattern, std::string_view text, std::string_view content,
-                     bool& begin_cut) {
+Result<std::string> replaced(const Pattern& pattern, std::string_view text,
+                             std::string_view content, EncodeWork& work, bool& begin_cut) {
   const std::string shown = pattern.is_regex() ? regex_subject(text) : std::string();
   std::vector<Span> matches;
-  pattern.find_all(pattern.is_regex() ? shown : text, {0, text.size()}, matches);
+  KVART_RETURN_IF_ERROR(
+      pattern.find_all(pattern.is_regex() ? shown : text, {0, text.size()}, work, matches));
+  if (!work.charge(matches.size() * (1 + content.size()))) return work.error(pattern.name());
   if (!matches.empty() && matches[0].begin == 0 && matches[0].end > 0 && content.empty()) {
     begin_cut = true;
   }
@@ -127,14 +129,14 @@ std::string replaced(const Pattern& pattern, std::string_view text, std::string_
     out.append(text.substr(begin, match.begin - begin)).append(content);
     begin = match.end;
   }
-  return out.append(text.substr(begin));
+  return std::move(out.append(text.substr(begin)));
 }
 
-void append_mapped(std::string_view text, const CharsMap& map, std::string& out) {
-  for (size_t i = 0; i < text.size();) {
+void append_mapped(std::string_view text, const CharsMap& map, EncodeWork& work, std::string& out) {
+  for (size_t i = 0; i < text.size() && !work.exhausted();) {
     const size_t length = decode_loosely(text, i).length_bytes;
     const std::string_view character = text.substr(i, length);
-    const auto match = map.find_shortest(character);
+    const auto match = map.find_shortest(character, work);
     out += match ? match->replacement : character;
     i += length;
   }
@@ -142,7 +144,7 @@ void append_mapped(std::string_view text, const CharsMap& map, std::string& out)
 
 // A short grapheme cluster whose beginning the map knows becomes that replacement as a whole; of
 // all others each character is looked up.
-std::string map_graphemes(std::string_view text, const CharsMap& map) {
+std::string map_graphemes(std::string_view text, const CharsMap& map, EncodeWork& work) {
   constexpr size_t short_bytes = 6;
   std::string out;
   out.reserve(text.size());
@@ -150,16 +152,17 @@ std::string map_graphemes(std::string_view text, const CharsMap& map) {
   size_t begin = 0;
   const auto finish = [&](size_t end) {
     const std::string_view cluster = text.substr(begin, end - begin);
-    const auto match = cluster.size() < short_bytes ? map.find_shortest(cluster) : std::nullopt;
+    const auto match =
+        cluster.size() < short_bytes ? map.find_shortest(cluster, work) : std::nullopt;
     if (match) {
       out += match->replacement;
     } else {
-      append_mapped(cluster, map, out);
+      append_mapped(cluster, map, work, out);
     }
     begin = end;
   };
   utf8proc_int32_t previous = -1;
-  for (size_t i = 0; i < text.size();) {
+  for (size_t i = 0; i < text.size() && !work.exhausted();) {
     const CodePoint point = decode_loosely(text, i);
     const auto current = static_cast<utf8proc_int32_t>(point.value);
     if (previous >= 0 && utf8proc_grapheme_break_stateful(previous, current, &state)) finish(i);
@@ -172,13 +175,14 @@ std::string map_graphemes(std::string_view text, const CharsMap& map) {
 
 // What SentencePiece does after its map: outer and doubled spaces go if `collapse`, one is put in
 // front (or behind), every space becomes U+2581.
-std::string sentencepiece(std::string_view text, const NormalizerStep& step, const CharsMap& map) {
+std::string sentencepiece(std::string_view text, const NormalizerStep& step, const CharsMap& map,
+                          EncodeWork& work) {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   bool after_space = step.collapse;  // spaces here go
   bool any = false;
-  for (size_t i = 0; i < text.size();) {
-    const auto match = map.find_longest(text.substr(i));
+  for (size_t i = 0; i < text.size() && !work.exhausted();) {
+    const auto match = map.find_longest(text.substr(i), work);
     const size_t length = match ? match->length_bytes : decode_loosely(text, i).length_bytes;
     std::string_view chunk = match ? match->replacement : text.substr(i, length);
     i += length;
@@ -186,7 +190,7 @@ std::string sentencepiece(std::string_view text, const NormalizerStep& step, con
     if (chunk.empty()) continue;
     if (!any && step.prefix && !step.suffix) out += escaped_space;
     any = true;
-    append_replaced(chunk, " ", escaped_space, out);
+    (void)append_replaced(chunk, " ", escaped_space, work, out);
     after_space = step.collapse && chunk.back() == ' ';
   }
   while (step.collapse && out.ends_with(escaped_space)) {
@@ -202,8 +206,8 @@ Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> steps,
                                       const std::string& field) {
   Normalizer result;
   for (size_t i = 0; i < steps.size(); ++i) {
-    Step step{steps[i], std::nullopt, {}};
     const std::string place = fmt::format("{}[{}]", field, i);
+    Step step{steps[i], place, std::nullopt, {}};
     if (steps[i].kind == Kind::replace) {
       auto pattern = Pattern::create(steps[i].pattern, place);
       if (!pattern) return pattern.error();
@@ -219,7 +223,8 @@ Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> steps,
   return result;
 }
 
-std::string Normalizer::run(const Step& step, std::string text, bool& begin_cut) {
+Result<std::string> Normalizer::run(const Step& step, std::string text, EncodeWork& work,
+                                    bool& begin_cut) {
   switch (step.what.kind) {
     case Kind::nfc:
       return unicode_form(text, false, true);
@@ -234,21 +239,24 @@ std::string Normalizer::run(const Step& step, std::string text, bool& begin_cut)
     case Kind::prepend:
       return text.empty() ? text : step.what.content + text;
     case Kind::replace:
-      return replaced(*step.pattern, text, step.what.content, begin_cut);
+      return replaced(*step.pattern, text, step.what.content, work, begin_cut);
     case Kind::strip:
       return stripped(text, step.what.left, step.what.right, begin_cut);
     case Kind::charsmap:
-      return map_graphemes(text, step.map);
+      return map_graphemes(text, step.map, work);
     case Kind::sentencepiece:
-      return sentencepiece(text, step.what, step.map);
+      return sentencepiece(text, step.what, step.map, work);
   }
   return text;
 }
 
-Normalizer::Normalized Normalizer::apply(std::string text) const {
+Result<Normalizer::Normalized> Normalizer::apply(std::string text, EncodeWork& work) const {
   Normalized result{std::move(text), false};
   for (const Step& step : steps_) {
-    result.text = run(step, std::move(result.text), result.begin_cut);
+    auto changed = run(step, std::move(result.text), work, result.begin_cut);
+    if (!changed) return changed.error();
+    result.text = std::move(*changed);
+    if (!work.charge(1 + result.text.size())) return work.error(step.place);
   }
   return result;
 }

@@ -23,20 +23,22 @@ class Normalizer {
     std::string text;
     bool begin_cut = false;  // its beginning isn't the input's: something was taken away there
   };
-  // Precondition: `text` comes from repair_input. O(n log n).
-  Normalized apply(std::string text) const;
+  // Precondition: `text` comes from repair_input. An error names the step that takes too much work.
+  Result<Normalized> apply(std::string text, EncodeWork& work) const;
 
   bool changes_nothing() const { return steps_.empty(); }
 
  private:
   struct Step {
     NormalizerStep what;
+    std::string place;  // in the file
     std::optional<Pattern> pattern;
     CharsMap map;
   };
 
   Normalizer() = default;
-  static std::string run(const Step& step, std::string text, bool& begin_cut);
+  static Result<std::string> run(const Step& step, std::string text, EncodeWork& work,
+                                 bool& begin_cut);
 
   std::vector<Step> steps_;
 };

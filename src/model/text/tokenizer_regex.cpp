@@ -1,4 +1,4 @@
-// Compiling patterns, Oniguruma's syntax among them, and matching in linear time.
+// Compiling patterns, Oniguruma's syntax among them, and matching in bounded time.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "model/text/tokenizer_regex.h"
 
@@ -6,7 +6,6 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -111,6 +110,8 @@ class Translator {
     return fault_;
   }
   std::string take() { return std::move(out_); }
+  // The highest number of times that something must be there, as in "{3,}".
+  uint64_t repeats_max() const { return repeats_max_; }
 
  private:
   void put(size_t count) {
@@ -132,12 +133,33 @@ class Translator {
       fault_ = "'}+', which means different things to different matchers";
     } else if (rest.substr(0, 2) == "{,") {
       fault_ = "'{,'";
-    } else if (rest.substr(0, 2) == "(?" && rest.size() > 2 &&
-               std::string_view(":=!<>i-").find(rest[2]) == std::string_view::npos) {
+    } else if (rest.substr(0, 2) == "(*") {
+      fault_ = "'(*'";
+    } else if (rest.substr(0, 2) == "(?" && !is_known_group(rest.substr(2))) {
       fault_ = fmt::format("a group '(?{}'", printable(rest.substr(2, 1)));
     } else {
+      if (c == '{') count_repeats(rest.substr(1));
       put(1);
     }
+  }
+
+  // What may follow "(?". Oniguruma knows no other flags, or gives them another sense; one without
+  // a group ends with the alternative there, so that it must come first.
+  bool is_known_group(std::string_view rest) const {
+    if (rest.empty()) return true;  // PCRE2 refuses it
+    if (std::string_view(":=!<>").find(rest[0]) != rest.npos) return true;
+    const size_t flags_end = rest.find_first_not_of("i-");
+    return flags_end != rest.npos && flags_end > 0 &&
+           (rest[flags_end] == ':' || (rest[flags_end] == ')' && at_ == 0));
+  }
+
+  void count_repeats(std::string_view rest) {
+    uint64_t count = 0;
+    for (const char c : rest) {
+      if (c < '0' || c > '9' || count > repeats_limit) break;
+      count = count * 10 + static_cast<uint64_t>(c - '0');
+    }
+    repeats_max_ = std::max(repeats_max_, count);
   }
 
   void class_member(char c) {
@@ -194,9 +216,12 @@ class Translator {
     put(fmt::format("\\x{{{}}}", digits), 6);
   }
 
+  static constexpr uint64_t repeats_limit = 1'000'000;  // PCRE2's is lower
+
   std::string_view source_;
   size_t at_ = 0;
   bool in_class_ = false;
+  uint64_t repeats_max_ = 0;
   std::string out_, fault_;
 };
 
@@ -211,31 +236,71 @@ struct FreeMatch {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
 
-struct Matcher {
-  std::unique_ptr<pcre2_match_data, FreeMatch> match{pcre2_match_data_create(1, nullptr)};
-  std::unique_ptr<pcre2_match_context, FreeMatch> context{pcre2_match_context_create(nullptr)};
-
-  explicit Matcher(size_t text_bytes) {
-    KVART_CHECK(match && context, "out of memory for a PCRE2 match");
-    // The patterns of published tokenizers need a few steps per character of the run that they are
-    // in; heap in KiB.
+// Matching an expression from left to right, with all that its items do charged to `work`.
+class Matcher {
+ public:
+  // step_cost: 0 where nothing is to be charged.
+  Matcher(const pcre2_code* code, std::string_view segment, uint64_t step_cost, EncodeWork& work)
+      : code_(code), segment_(segment), step_cost_(step_cost), work_(&work) {
+    KVART_CHECK(match_ && context_, "out of memory for a PCRE2 match");
+    // From one place on; ours need a few for each character of the run that they are in.
     constexpr size_t steps_max = 1u << 31;
-    const size_t steps = std::min(steps_max, 1'000'000 + 16 * text_bytes);
-    pcre2_set_match_limit(context.get(), static_cast<uint32_t>(steps));
-    pcre2_set_heap_limit(context.get(), 64 * 1024);
+    const size_t steps = std::min(steps_max, 1'000'000 + 16 * segment.size());
+    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(steps));
+    pcre2_set_heap_limit(context_.get(), 64 * 1024);  // KiB
+    if (step_cost_ > 0) pcre2_set_callout(context_.get(), count_step, this);
+  }
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+
+  // PCRE2's code; where it is a match (>= 0), `found` is the first at or after `offset`. The
+  // validity check would make splitting quadratic.
+  int find(size_t offset, Span& found) {
+    place_ = offset;
+    int code = run(offset, 0);
+    // The interpreter has more room than the stack of compiled code.
+    if (code == PCRE2_ERROR_JIT_STACKLIMIT) code = run(offset, PCRE2_NO_JIT);
+    if (code >= 0) {
+      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match_.get());
+      // \K could put a match's begin anywhere; none of our patterns has it.
+      found = {std::min(bounds[0], bounds[1]), bounds[1]};
+    }
+    return code;
   }
 
-  // The validity check would make splitting quadratic.
-  std::optional<Span> find(const pcre2_code* code, std::string_view segment, size_t offset) {
-    const int found =
-        pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(segment.data()), segment.size(), offset,
-                    PCRE2_NO_UTF_CHECK, match.get(), context.get());
-    if (found < 0) return std::nullopt;
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
-    // \K could put a match's begin anywhere; none of our patterns has it.
-    return Span{std::min(bounds[0], bounds[1]), bounds[1]};
+ private:
+  int run(size_t offset, uint32_t options) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(segment_.data()), segment_.size(),
+                       offset, PCRE2_NO_UTF_CHECK | options, match_.get(), context_.get());
   }
+
+  // Called before each item: the item before may have gone over many characters.
+  static int count_step(pcre2_callout_block* block, void* data) {
+    auto& self = *static_cast<Matcher*>(data);
+    const size_t place = block->current_position;
+    const size_t way = place > self.place_ ? place - self.place_ : self.place_ - place;
+    self.place_ = place;
+    return self.work_->charge(self.step_cost_ * (1 + way)) ? 0 : PCRE2_ERROR_CALLOUT;
+  }
+
+  std::unique_ptr<pcre2_match_data, FreeMatch> match_{pcre2_match_data_create(1, nullptr)};
+  std::unique_ptr<pcre2_match_context, FreeMatch> context_{pcre2_match_context_create(nullptr)};
+  const pcre2_code* code_;
+  std::string_view segment_;
+  uint64_t step_cost_;
+  EncodeWork* work_;
+  size_t place_ = 0;
 };
+
+// Steps of EncodeWork for an item at one place, at most: a class may be as long as the whole
+// expression; a repetition that must be there so often, and a look behind, may go over that many
+// characters before they fail.
+uint64_t cost_of_step(const pcre2_code* code, size_t pattern_bytes, uint64_t repeats_max) {
+  constexpr uint64_t plain = 4;
+  uint32_t behind = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+  return plain + pattern_bytes / 256 + (repeats_max + behind) / 4;
+}
 
 size_t character_bytes(std::string_view text, size_t offset) {
   return decode_loosely(text, offset).length_bytes;
@@ -260,25 +325,30 @@ void Pattern::FreeCode::operator()(pcre2_real_code_8* code) const {
 }
 
 Result<Pattern> Pattern::create(const TextPattern& pattern, const std::string& field) {
-  const auto refuse = [&](std::string_view reason) {
-    return Error{ErrorCode::unsupported,
-                 fmt::format("{}: pattern '{}': {}", field, printable(pattern.text), reason)};
-  };
+  constexpr size_t pattern_bytes_max = 32 * 1024;
   Pattern result;
+  result.name_ = fmt::format("{}: pattern '{}'", field, printable(pattern.text));
+  const auto refuse = [&](std::string_view reason) {
+    return Error{ErrorCode::unsupported, fmt::format("{}: {}", result.name_, reason)};
+  };
   if (pattern.text.empty()) return refuse("it is empty");
   if (pattern.syntax == TextPattern::Syntax::literal) {
     result.literal_ = pattern.text;
     return result;
   }
+  if (pattern.text.size() > pattern_bytes_max) {
+    return refuse(fmt::format("{} bytes, at most {}", pattern.text.size(), pattern_bytes_max));
+  }
   std::string text = pattern.text;
-  // In Oniguruma's syntax ^ and $ are the bounds of lines.
   uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
-  if (pattern.syntax == TextPattern::Syntax::oniguruma) {
-    Translator translator(pattern.text);
+  const bool foreign = pattern.syntax == TextPattern::Syntax::oniguruma;
+  Translator translator(pattern.text);
+  if (foreign) {
     const std::string fault = translator.run();
     if (!fault.empty()) return refuse(fault + " isn't supported");
     text = translator.take();
-    options |= PCRE2_MULTILINE;
+    // In Oniguruma's syntax ^ and $ are the bounds of lines.
+    options |= PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT;
   }
   int error = 0;
   PCRE2_SIZE error_offset = 0;
@@ -287,31 +357,46 @@ Result<Pattern> Pattern::create(const TextPattern& pattern, const std::string& f
   if (result.code_ == nullptr) {
     return refuse(fmt::format("{} at {}", pcre2_message(error), error_offset));
   }
+  if (foreign) {
+    result.step_cost_ = cost_of_step(result.code_.get(), text.size(), translator.repeats_max());
+  }
   // Where PCRE2 has no JIT (or may not map executable memory) its interpreter gives the same
   // matches.
   (void)pcre2_jit_compile(result.code_.get(), PCRE2_JIT_COMPLETE);
   return result;
 }
 
-void Pattern::find_all(std::string_view subject, Span segment, std::vector<Span>& matches) const {
+Status Pattern::find_all(std::string_view subject, Span segment, EncodeWork& work,
+                         std::vector<Span>& matches) const {
   const std::string_view text = subject.substr(segment.begin, segment.end - segment.begin);
   const size_t base = segment.begin;
+  constexpr uint64_t steps_per_match = 32;  // its place in lists, too
+  if (!work.charge(1 + text.size() * comparison_steps(literal_))) return work.error(name_);
   if (!is_regex()) {
     for (size_t at = text.find(literal_); at != text.npos;
          at = text.find(literal_, at + literal_.size())) {
+      if (!work.charge(steps_per_match)) return work.error(name_);
       matches.push_back({base + at, base + at + literal_.size()});
     }
-    return;
+    return {};
   }
-  Matcher matcher(text.size());
+  Matcher matcher(code_.get(), text, step_cost_, work);
   for (size_t offset = 0; offset < text.size();) {
-    const auto found = matcher.find(code_.get(), text, offset);
-    if (!found) return;
-    const bool empty = found->end == found->begin;
-    matches.push_back({base + found->begin, base + found->end});
-    if (empty && found->end == text.size()) return;
-    offset = empty ? found->end + character_bytes(text, found->end) : found->end;
+    Span found;
+    const int code = matcher.find(offset, found);
+    if (code == PCRE2_ERROR_NOMATCH) return {};
+    if (code == PCRE2_ERROR_CALLOUT) return work.error(name_);
+    if (code < 0) {
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("{}: {} in {} bytes", name_, pcre2_message(code), text.size())};
+    }
+    if (!work.charge(steps_per_match)) return work.error(name_);
+    const bool empty = found.end == found.begin;
+    matches.push_back({base + found.begin, base + found.end});
+    if (empty && found.end == text.size()) return {};
+    offset = empty ? found.end + character_bytes(text, found.end) : found.end;
   }
+  return {};
 }
 
 }  // namespace kvart::text

@@ -17,11 +17,11 @@ struct Part {
 };
 
 // The matches in `segment` and what lies between them.
-void parts_of(const Pattern& pattern, std::string_view subject, Span segment, bool invert,
-              std::vector<Span>& matches, std::vector<Part>& parts) {
+Status parts_of(const Pattern& pattern, std::string_view subject, Span segment, bool invert,
+                EncodeWork& work, std::vector<Span>& matches, std::vector<Part>& parts) {
   matches.clear();
   parts.clear();
-  pattern.find_all(subject, segment, matches);
+  KVART_RETURN_IF_ERROR(pattern.find_all(subject, segment, work, matches));
   size_t begin = segment.begin;
   for (const Span& match : matches) {
     if (match.begin > begin) parts.push_back({{begin, match.begin}, invert});
@@ -29,6 +29,7 @@ void parts_of(const Pattern& pattern, std::string_view subject, Span segment, bo
     begin = match.end;
   }
   if (begin < segment.end) parts.push_back({{begin, segment.end}, invert});
+  return {};
 }
 
 // Each part joined to the one before it where `joins` (of the part before and this one) says so.
@@ -70,8 +71,8 @@ void append_pieces(const std::vector<Part>& parts, SplitBehaviour behaviour,
   }
 }
 
-void apply_split(const PreTokenizerStep& step, const Pattern& pattern,
-                 PreTokenizer::Pieces& pieces) {
+Status apply_split(const PreTokenizerStep& step, const Pattern& pattern, EncodeWork& work,
+                   PreTokenizer::Pieces& pieces) {
   const std::string shown = pattern.is_regex() ? regex_subject(pieces.text) : std::string();
   const std::string_view subject = pattern.is_regex() ? shown : pieces.text;
   std::vector<Span> finer, matches;
@@ -79,7 +80,7 @@ void apply_split(const PreTokenizerStep& step, const Pattern& pattern,
   finer.reserve(std::max(pieces.spans.size(), pieces.text.size() / 4));
   for (const Span& segment : pieces.spans) {
     const size_t before = finer.size();
-    parts_of(pattern, subject, segment, step.invert, matches, parts);
+    KVART_RETURN_IF_ERROR(parts_of(pattern, subject, segment, step.invert, work, matches, parts));
     append_pieces(parts, step.behaviour, finer);
     const auto is_empty = [](const Span& span) { return span.begin == span.end; };
     finer.erase(
@@ -87,31 +88,34 @@ void apply_split(const PreTokenizerStep& step, const Pattern& pattern,
         finer.end());
   }
   pieces.spans = std::move(finer);
+  return {};
 }
 
 // Rewrites each piece: append(piece, out) writes what it becomes.
 template <class Append>
-void rewrite(PreTokenizer::Pieces& pieces, Append append) {
+void rewrite(EncodeWork& work, PreTokenizer::Pieces& pieces, Append append) {
   std::string text;
   text.reserve(pieces.text.size());
   for (Span& span : pieces.spans) {
     const size_t begin = text.size();
     append(std::string_view(pieces.text).substr(span.begin, span.end - span.begin), text);
+    if (!work.charge(1 + text.size() - begin)) return;
     span = {begin, text.size()};
   }
   pieces.text = std::move(text);
 }
 
-void apply_replace(const PreTokenizerStep& step, PreTokenizer::Pieces& pieces) {
-  rewrite(pieces, [&](std::string_view piece, std::string& out) {
-    append_replaced(piece, step.pattern.text, step.content, out);
+void apply_replace(const PreTokenizerStep& step, EncodeWork& work, PreTokenizer::Pieces& pieces) {
+  rewrite(work, pieces, [&](std::string_view piece, std::string& out) {
+    (void)append_replaced(piece, step.pattern.text, step.content, work, out);
   });
 }
 
-void apply_prefix(const PreTokenizerStep& step, bool at_start, PreTokenizer::Pieces& pieces) {
+void apply_prefix(const PreTokenizerStep& step, bool at_start, EncodeWork& work,
+                  PreTokenizer::Pieces& pieces) {
   if (step.at_start_only && !at_start) return;
   bool first = true;
-  rewrite(pieces, [&](std::string_view piece, std::string& out) {
+  rewrite(work, pieces, [&](std::string_view piece, std::string& out) {
     const bool wanted = first || !step.at_start_only;
     first = false;
     if (wanted && piece.substr(0, step.content.size()) != step.content) out += step.content;
@@ -119,8 +123,8 @@ void apply_prefix(const PreTokenizerStep& step, bool at_start, PreTokenizer::Pie
   });
 }
 
-void apply_byte_symbols(PreTokenizer::Pieces& pieces) {
-  rewrite(pieces, [](std::string_view piece, std::string& out) {
+void apply_byte_symbols(EncodeWork& work, PreTokenizer::Pieces& pieces) {
+  rewrite(work, pieces, [](std::string_view piece, std::string& out) {
     for (const char c : piece) append_utf8(byte_symbols[static_cast<uint8_t>(c)], out);
   });
 }
@@ -136,9 +140,9 @@ Result<PreTokenizer> PreTokenizer::create(std::span<const PreTokenizerStep> step
     steps = steps.first(steps.size() - 1);
   }
   for (size_t i = 0; i < steps.size(); ++i) {
-    Step step{steps[i], std::nullopt};
+    Step step{steps[i], fmt::format("{}[{}]", field, i), std::nullopt};
     if (steps[i].kind == Kind::split || steps[i].kind == Kind::replace) {
-      auto pattern = Pattern::create(steps[i].pattern, fmt::format("{}[{}]", field, i));
+      auto pattern = Pattern::create(steps[i].pattern, step.place);
       if (!pattern) return pattern.error();
       step.pattern = std::move(*pattern);
     }
@@ -147,7 +151,8 @@ Result<PreTokenizer> PreTokenizer::create(std::span<const PreTokenizerStep> step
   return result;
 }
 
-PreTokenizer::Pieces PreTokenizer::split(std::string text, bool at_start) const {
+Result<PreTokenizer::Pieces> PreTokenizer::split(std::string text, bool at_start,
+                                                 EncodeWork& work) const {
   Pieces pieces;
   if (text.empty()) return pieces;
   pieces.spans.push_back({0, text.size()});
@@ -155,18 +160,19 @@ PreTokenizer::Pieces PreTokenizer::split(std::string text, bool at_start) const 
   for (const Step& step : steps_) {
     switch (step.what.kind) {
       case PreTokenizerStep::Kind::split:
-        apply_split(step.what, *step.pattern, pieces);
+        KVART_RETURN_IF_ERROR(apply_split(step.what, *step.pattern, work, pieces));
         break;
       case PreTokenizerStep::Kind::replace:
-        apply_replace(step.what, pieces);
+        apply_replace(step.what, work, pieces);
         break;
       case PreTokenizerStep::Kind::prefix:
-        apply_prefix(step.what, at_start, pieces);
+        apply_prefix(step.what, at_start, work, pieces);
         break;
       case PreTokenizerStep::Kind::byte_symbols:
-        apply_byte_symbols(pieces);
+        apply_byte_symbols(work, pieces);
         break;
     }
+    if (work.exhausted()) return work.error(step.place);
   }
   return pieces;
 }

@@ -24,10 +24,9 @@ class PreTokenizer {
   static Result<PreTokenizer> create(std::span<const PreTokenizerStep> steps,
                                      const std::string& field);
 
-  // at_start: `text` begins the whole input. Precondition: `text` comes from repair_input. Linear
-  // in the size of `text`: a pattern that needs more steps than that allows takes the rest of its
-  // segment as one piece.
-  Pieces split(std::string text, bool at_start) const;
+  // at_start: `text` begins the whole input. Precondition: `text` comes from repair_input. An error
+  // names the step that takes too much work.
+  Result<Pieces> split(std::string text, bool at_start, EncodeWork& work) const;
 
   // The last step puts symbols for bytes, and is left out: the pieces are bytes, the tokens are
   // written in the byte alphabet.
@@ -36,6 +35,7 @@ class PreTokenizer {
  private:
   struct Step {
     PreTokenizerStep what;
+    std::string place;  // in the file
     std::optional<Pattern> pattern;
   };
 

@@ -29,7 +29,8 @@ UnigramEncoder::UnigramEncoder(std::vector<std::pair<std::string_view, int32_t>>
       unknown_score_(static_cast<double>(worst_score) - unknown_penalty),
       fallback_(fallback) {}
 
-void UnigramEncoder::encode(std::string_view piece, std::vector<int32_t>& out) const {
+void UnigramEncoder::encode(std::string_view piece, EncodeWork& work,
+                            std::vector<int32_t>& out) const {
   std::vector<Way> ways(piece.size() + 1);
   ways[0].score = 0;
   const auto offer = [&](size_t begin, size_t end, double score, int32_t token) {
@@ -40,7 +41,8 @@ void UnigramEncoder::encode(std::string_view piece, std::vector<int32_t>& out) c
     const size_t next = begin + decode_loosely(piece, begin).length_bytes;
     bool known = false;
     uint32_t node = TokenTrie::root;
-    for (size_t end = begin; end < piece.size();) {
+    size_t end = begin;
+    while (end < piece.size()) {
       node = trie_.next(node, static_cast<uint8_t>(piece[end++]));
       if (node == TokenTrie::nowhere) break;
       const int32_t token = trie_.value(node);
@@ -48,6 +50,7 @@ void UnigramEncoder::encode(std::string_view piece, std::vector<int32_t>& out) c
       known = known || end == next;
       offer(begin, end, static_cast<double>(scores_[static_cast<size_t>(token)]), token);
     }
+    if (!work.charge(1 + end - begin)) return;
     if (!known) offer(begin, next, unknown_score_, no_token);
     begin = next;
   }

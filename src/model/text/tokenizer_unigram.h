@@ -21,7 +21,7 @@ class UnigramEncoder : public PieceEncoder {
                  std::span<const float> scores, float worst_score, const Fallback& fallback);
 
   // O(n) for tokens of bounded length.
-  void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<int32_t>& out) const override;
 
  private:
   TokenTrie trie_;

@@ -114,13 +114,16 @@ size_t append_repaired(std::string_view bytes, std::string& out) {
   return 0;
 }
 
-void append_replaced(std::string_view text, std::string_view from, std::string_view to,
-                     std::string& out) {
+bool append_replaced(std::string_view text, std::string_view from, std::string_view to,
+                     EncodeWork& work, std::string& out) {
+  if (!work.charge(text.size() * comparison_steps(from))) return false;
   for (size_t at = text.find(from); at != text.npos; at = text.find(from)) {
+    if (!work.charge(1 + to.size())) return false;
     out.append(text.substr(0, at)).append(to);
     text.remove_prefix(at + from.size());
   }
   out += text;
+  return true;
 }
 
 bool is_white_space(char32_t value) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/text/tokenizer_work.h"
+
 namespace kvart::text {
 
 inline constexpr char32_t replacement_character = 0xFFFD;
@@ -40,9 +42,15 @@ std::string repair_input(std::string_view text);
 // character.
 size_t append_repaired(std::string_view bytes, std::string& out);
 
-// Appends `text` with every occurrence of `from`, which isn't empty, replaced by `to`.
-void append_replaced(std::string_view text, std::string_view from, std::string_view to,
-                     std::string& out);
+// Appends `text` with every occurrence of `from`, which isn't empty, replaced by `to`; false where
+// that is too much work, with only a part appended.
+bool append_replaced(std::string_view text, std::string_view from, std::string_view to,
+                     EncodeWork& work, std::string& out);
+
+// Steps of EncodeWork to compare `text` with what is at one place.
+constexpr uint64_t comparison_steps(std::string_view text) {
+  return 1 + text.size() / 256;
+}
 
 // Unicode's White_Space.
 bool is_white_space(char32_t value);

@@ -304,28 +304,29 @@ Result<std::unique_ptr<const PieceEncoder>> make_encoder(const TokenizerData& da
                                        std::move(*merges), std::move(vocabulary)));
 }
 
-void append_token_bytes(std::string_view token, TokenType type, const DecoderOptions& decoder,
-                        std::string& out) {
-  if (type == TokenType::unused) return;
+bool append_token_bytes(std::string_view token, TokenType type, const DecoderOptions& decoder,
+                        EncodeWork& work, std::string& out) {
+  if (type == TokenType::unused) return true;
   const bool symbols =
       type == TokenType::normal || type == TokenType::undefined || type == TokenType::byte;
-  if (decoder.byte_symbols && symbols && append_symbol_bytes(token, out)) return;
+  if (decoder.byte_symbols && symbols && append_symbol_bytes(token, out)) return true;
   const auto byte = decoder.byte_fallback && symbols ? named_byte(token) : std::nullopt;
   if (byte) {
     out.push_back(static_cast<char>(*byte));
-    return;
+    return true;
   }
   if (!symbols || decoder.replacements.empty()) {
     out += token;
-    return;
+    return true;
   }
   std::string text(token);
   for (const auto& [from, to] : decoder.replacements) {
     std::string replaced;
-    append_replaced(text, from, to, replaced);
+    if (!append_replaced(text, from, to, work, replaced)) return false;
     text = std::move(replaced);
   }
   out += text;
+  return true;
 }
 
 }  // namespace kvart::text

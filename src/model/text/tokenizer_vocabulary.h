@@ -27,9 +27,8 @@ Result<std::unique_ptr<const PieceEncoder>> make_encoder(const TokenizerData& da
                                                          const ModelOptions& options,
                                                          bool of_bytes);
 
-// What the token stands for, appended; false (nothing appended) where it is written in the byte
-// alphabet and holds another character.
-void append_token_bytes(std::string_view token, TokenType type, const DecoderOptions& decoder,
-                        std::string& out);
+// What the token stands for, appended; false where the decoder's replacements are too much work.
+bool append_token_bytes(std::string_view token, TokenType type, const DecoderOptions& decoder,
+                        EncodeWork& work, std::string& out);
 
 }  // namespace kvart::text

@@ -95,7 +95,7 @@ std::string fnv1a(const std::string& text) {
 
 void expect_model_renders(const std::string& file) {
   KVART_REAL_MODEL(path, file);
-  Result<GgufFile> model = GgufFile::open(path, GgufExtent::metadata);
+  Result<GgufFile> model = GgufFile::open(path);
   ASSERT_TRUE(model.ok()) << model.error().message;
   Result<std::string> source = model->get_string("tokenizer.chat_template");
   ASSERT_TRUE(source.ok()) << source.error().message;

@@ -187,13 +187,18 @@ TEST(JinjaMemory, SmallValuesThatAreKept) {
                                 "loop.cycle",
                                 "m(1)",
                                 "range(1)",
-                                "['a', 'b'] | list"}) {
+                                "['a', 'b'] | list",
+                                "v(1, 2)",
+                                "v(a=1)",
+                                "r(1)"}) {
     std::string many;
     for (int i = 0; i < 200; ++i) {
       many += use + ", ";
     }
     const std::string source =
         "{% macro m(a) %}{{ a }}{% endmacro %}{% set n = namespace(a=[]) %}"
+        "{% macro v() %}{{ varargs | length ~ kwargs | length }}{% endmacro %}"
+        "{% macro r(a) %}{% for x in [a] recursive %}{{ loop([]) }}{% endfor %}{% endmacro %}"
         "{% for i in range(100000) %}{% set n.a = n.a + [[" +
         many + "]] %}{% endfor %}";
     const Outcome result = run(source);
@@ -213,6 +218,16 @@ TEST(JinjaMemory, TextsThatAreCapturedInsideOfOneAnother) {
   const Outcome result = run(source);
   EXPECT_THAT(result.message, HasSubstr("more bytes of values than the limit"));
   EXPECT_LT(result.peak, peak_max);
+  for (const std::string text : {
+           "{% macro m(n) %}{{ caller() }}{% if n %}{% call m(n - 1) %}{{ x }}{% endcall %}"
+           "{% endif %}{% endmacro %}{% call m(45) %}{% endcall %}",
+           "{% for y in [x] recursive %}{{ y }}{{ loop([x]) if loop.depth < 45 }}{% endfor %}",
+           "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(x, x, x, a=x, b=x) }}",
+       }) {
+    const Outcome nested = run("{% set x = 'a' * 5000000 %}" + text);
+    EXPECT_THAT(nested.message, HasSubstr("more bytes of values than the limit")) << text;
+    EXPECT_LT(nested.peak, peak_max) << text;
+  }
 }
 
 // Parses `piece` repeated to `size` bytes; the processor seconds of it.

@@ -145,6 +145,54 @@ TEST(JinjaLimits, Depth) {
   EXPECT_FALSE(render(repeated("{% macro m() %}", 10000)).ok());
 }
 
+TEST(JinjaLimits, DepthOfCallBlocksAndRecursiveLoops) {
+  EXPECT_EQ(error_of("{% for x in [1] recursive %}\n{{ loop([x]) }}{% endfor %}"),
+            "chat template, line 2: in 'loop': more loops that call one another than the limit of "
+            "50");
+  EXPECT_THAT(error_of("{% macro m() %}{% call m() %}{% endcall %}{{ caller }}{% endmacro %}"
+                       "{{ m() }}"),
+              HasSubstr("in 'm': more macros that call one another than the limit of 50"));
+  EXPECT_THAT(error_of("{% macro m(f) %}{{ f(m) if f else caller(caller) }}{% endmacro %}"
+                       "{% call(c) m() %}{{ c(c) }}{% endcall %}"),
+              HasSubstr("in 'caller': more macros that call one another than the limit of 50"));
+  // Through one another: neither of the two escapes by going through the other.
+  EXPECT_THAT(error_of("{% macro m(f) %}{{ f([1]) }}{% endmacro %}"
+                       "{% for x in [1] recursive %}{{ m(loop) }}{% endfor %}"),
+              HasSubstr("that call one another than the limit of 50"));
+  for (const std::string tag :
+       {"{% call m() %}", "{% for x in [1] recursive %}", "{% call(a, b=1) m() %}"}) {
+    EXPECT_THAT(error_of("{% macro m() %}{{ caller() }}{% endmacro %}" + repeated(tag, 10000)),
+                HasSubstr("nested deeper than the limit of 100"))
+        << tag;
+  }
+}
+
+TEST(JinjaLimits, WorkOfCallBlocksAndRecursiveLoops) {
+  Options few = patient();
+  few.limits.work = 1'000'000;
+  few.limits.memory_bytes = 8u << 20;
+  few.limits.output_bytes = 1u << 20;
+  // Each level calls itself twice: 2^50 calls.
+  EXPECT_THAT(error_of("{% for x in [1, 2] recursive %}{% if loop.depth < 50 %}{{ loop([1, 2]) }}"
+                       "{% endif %}{% endfor %}",
+                       few),
+              HasSubstr("than the limit of"));
+  EXPECT_THAT(error_of("{% macro m(n) %}{% if n %}{% call m(n - 1) %}{% endcall %}{{ caller() }}"
+                       "{% call m(n - 1) %}{% endcall %}{% endif %}{% endmacro %}"
+                       "{% call m(48) %}{% endcall %}",
+                       few),
+              HasSubstr("than the limit of"));
+  // What a block writes is kept once for each level.
+  EXPECT_THAT(error_of("{% set t = 'a' * 300000 %}{% for x in [1] recursive %}"
+                       "{{ t if loop.depth == 40 else loop([1]) }}{% endfor %}",
+                       few),
+              HasSubstr("more bytes"));
+  EXPECT_THAT(error_of("{% macro m() %}{{ varargs }}{% endmacro %}{% set t = 'a' * 1000000 %}"
+                       "{% for i in range(100000) %}{% set u = m(t, t, t) %}{% endfor %}",
+                       few),
+              HasSubstr("than the limit of"));
+}
+
 TEST(JinjaLimits, SourceSize) {
   EXPECT_THAT(error_of(std::string(2u << 20, 'x')), HasSubstr("more than the limit of 1048576"));
 }
@@ -190,7 +238,7 @@ TEST(JinjaLimits, Time) {
 TEST(JinjaLimits, TokensOfASource) {
   EXPECT_THAT(error_of("{{ [" + repeated("1,", 200000) + "] }}"),
               HasSubstr("more names, signs and texts than the limit of 250000"));
-  const std::string parameters = repeated("a,", 30000);
+  const std::string parameters = repeated("a,", 30000) + "a";
   EXPECT_THAT(error_of("{{ namespace(" + repeated("a=1,", 60000) + ") is defined }}"),
               HasSubstr("no error"));
   EXPECT_THAT(error_of("{% macro m(" + parameters + ") %}{% endmacro %}{{ m(" +
@@ -265,9 +313,14 @@ TEST(JinjaErrors, WhatIsNotSupportedIsNamed) {
       {"\n{% include 'x' %}", "line 2: the tag 'include' is not supported"},
       {"{% with a = 1 %}{% endwith %}", "the tag 'with' is not supported"},
       {"{{ '{:>3}'.format(1) }}", "'format' with the field ':>3' is not supported"},
-      {"{% call m() %}{% endcall %}", "the tag 'call' is not supported"},
-      {"{% for x in y recursive %}{% endfor %}", "'recursive' loops are not supported"},
-      {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "a macro inside of a loop"},
+      {"{% set n = namespace() %}{% for x in [1] %}{% macro m() %}{% endmacro %}{% set n.f = m %}"
+       "{% endfor %}{{ n.f() }}",
+       "the macro 'm' can't be called: the block in which it was made has ended"},
+      {"{% set n = namespace() %}{% generation %}{% for x in [1] recursive %}{% set n.l = loop %}"
+       "{% endfor %}{% endgeneration %}{{ n.l([1]) }}",
+       "'loop' can't be called: its loop has ended"},
+      {"{% macro m() %}{% endmacro %}{{ m.catch_kwargs }}",
+       "the attribute 'catch_kwargs' of a macro is not supported"},
       {"{{ f(*x) }}", "arguments unpacked with '*' are not supported"},
       {"{{ 1 | groupby('x') }}", "the filter 'groupby' is not supported"},
       {"{{ 1 is escaped }}", "the test 'escaped' is not supported"},
@@ -279,7 +332,6 @@ TEST(JinjaErrors, WhatIsNotSupportedIsNamed) {
       {"{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}", "'loop.changed' is not supported"},
       {"{{ '\\N{DASH}' }}", "an escape in a string that can't be read"},
       {"{{ [1] | tojson(cls=1) }}", "'tojson' has no argument 'cls'"},
-      {"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}", "'varargs' is not supported"},
   };
   for (const auto& [source, message] : cases) {
     const Result<std::string> text = render(source);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/file/gguf_writer.h"
+#include "model/text/encoded.h"
 
 namespace kvart {
 namespace {
@@ -37,7 +38,7 @@ GgufWriter small_vocabulary() {
 
 Result<TokenizerData> read(GgufWriter& writer) {
   const auto bytes = writer.build();
-  const auto file = GgufFile::parse(bytes, GgufExtent::whole, "small.gguf");
+  const auto file = GgufFile::parse(bytes, "small.gguf");
   if (!file) return file.error();
   return tokenizer_data_from_gguf(*file);
 }
@@ -72,7 +73,7 @@ TEST(TokenizerGguf, ReadsAllThatIsThere) {
   EXPECT_FALSE(data->add_space_prefix);
   const auto tokenizer = Tokenizer::create(*data);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-  EXPECT_THAT(tokenizer->encode("aba", SpecialTokens::plain), ElementsAre(2, 0));
+  EXPECT_THAT(test::encoded(*tokenizer, "aba", SpecialTokens::plain), ElementsAre(2, 0));
 }
 
 TEST(TokenizerGguf, C15MissingIdsAreNone) {
@@ -102,6 +103,18 @@ TEST(TokenizerGguf, C13ArraysOfAWrongTypeOrCountAreRefused) {
   numbers.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "smollm");
   numbers.entry("tokenizer.ggml.tokens", GgufValueType::array, i32_array({1, 2}));
   EXPECT_THAT(refused(numbers), HasSubstr("tokenizer.ggml.tokens"));
+}
+
+TEST(TokenizerGguf, C13AVocabularyOfNoTokensIsRefused) {
+  GgufWriter writer;
+  writer.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "smollm");
+  writer.strings("tokenizer.ggml.tokens", {}).strings("tokenizer.ggml.merges", {});
+  const auto data = read(writer);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  const auto tokenizer = Tokenizer::create(*data);
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_THAT(tokenizer.error().message,
+              HasSubstr("tokenizer.ggml.tokens: 0 tokens; expected 1 to 2147483647"));
 }
 
 TEST(TokenizerGguf, C15IdsThatNoVocabularyHoldsAreRefused) {

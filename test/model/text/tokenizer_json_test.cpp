@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/text/encoded.h"
 #include "model/text/tokenizer.h"
 
 namespace kvart {
@@ -78,8 +79,9 @@ TEST(TokenizerJson, ReadsAllThatIsThere) {
   EXPECT_EQ(tokenizer->type(8), TokenType::unused);
   EXPECT_EQ(tokenizer->type(9), TokenType::user_defined);
   EXPECT_TRUE(tokenizer->is_end_of_generation(7));  // by its name
-  EXPECT_THAT(tokenizer->encode("abc<s>ab<tool>x", SpecialTokens::parse), ElementsAre(4, 6, 3, 9));
-  EXPECT_THAT(tokenizer->encode("<tool>", SpecialTokens::plain), ElementsAre(9));
+  EXPECT_THAT(test::encoded(*tokenizer, "abc<s>ab<tool>x", SpecialTokens::parse),
+              ElementsAre(4, 6, 3, 9));
+  EXPECT_THAT(test::encoded(*tokenizer, "<tool>", SpecialTokens::plain), ElementsAre(9));
 }
 
 TEST(TokenizerJson, TheConfigurationNamesTokensAndItsFlagsCount) {
@@ -156,8 +158,10 @@ TEST(TokenizerJson, WhatIsUnknownIsRefusedByFieldAndValue) {
 
 TEST(TokenizerJson, PatternsOfAnotherSenseAreRefused) {
   for (const std::string regex :
-       {"(?<n>a)\\1", "\\h", "\\p{N}{1,3}+", "[a&&b]", "[a[b]]", "a{,3}", "(?m:.)", "\\K", "\\x41",
-        "\\u00G0", "a\\", "[a", "(", "\\p{Xx}"}) {
+       {"(?<n>a)\\1", "\\h",     "\\p{N}{1,3}+", "[a&&b]",  "[a[b]]",  "a{,3}",
+        "(?m:.)",     "\\K",     "\\x41",        "\\u00G0", "a\\",     "[a",
+        "(",          "\\p{Xx}", "(*FAIL)a",     "(*UTF)a", "(?im:a)", "(?x) a",
+        "a(?i)b|c",   "(?R)a",   "(?",           "a{70000}"}) {
     const std::string message = refused([&](Json& j) {
       j["pre_tokenizer"]["pattern"] = {{"Regex", regex}};
     });
@@ -227,7 +231,7 @@ TEST(TokenizerJson, TheUnigramModelTakesTheBestCut) {
   const auto tokenizer = made(unigram());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   const auto plain = [&](std::string_view text) {
-    return tokenizer->encode(text, SpecialTokens::plain);
+    return test::encoded(*tokenizer, text, SpecialTokens::plain);
   };
   EXPECT_THAT(plain("ab"), ElementsAre(1, 2));  // -2.5 beats -3
   EXPECT_THAT(plain("ababc"), ElementsAre(4, 5));
@@ -302,7 +306,7 @@ TEST(TokenizerJson, C13DamagedCharsmapsAreRefusedOrReadNothingOutside) {
     const auto tokenizer =
         mapped(charsmap(std::vector<uint32_t>(256, unit), std::string("b\0", 2)));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-    EXPECT_FALSE(tokenizer->encode("aab", SpecialTokens::plain).empty());
+    EXPECT_FALSE(test::encoded(*tokenizer, "aab", SpecialTokens::plain).empty());
   }
   Json json = unigram();
   json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "a*b"}};
@@ -313,13 +317,13 @@ TEST(TokenizerJson, C30SpecialTokensComeFromTheirTextOnlyIfParsed) {
   for (const Json& json : {small(), unigram()}) {
     const auto tokenizer = made(json);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-    for (const int32_t id : tokenizer->encode("a<s>b</s>c", SpecialTokens::plain)) {
+    for (const int32_t id : test::encoded(*tokenizer, "a<s>b</s>c", SpecialTokens::plain)) {
       EXPECT_NE(id, 6);
       EXPECT_NE(id, 7);
     }
     const std::string text = "<s>a<s>b</s>";
     const std::vector<TextRange> plain = {{4, 7}};
-    const auto ids = tokenizer->encode(text, plain);
+    const auto ids = test::encoded(*tokenizer, text, plain);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 6), 1);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 7), 1);
     EXPECT_EQ(ids.front(), 6);

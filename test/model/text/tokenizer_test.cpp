@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cpu_time.h"
+#include "model/text/encoded.h"
 #include "model/text/tokenizer_bpe.h"
 #include "model/text/tokenizer_presets.h"
 #include "model/text/tokenizer_split.h"
@@ -168,7 +169,7 @@ TEST(TokenizerCreate, C15MergesThatArentTwoKnownTokensAreRefused) {
 TEST(TokenizerEncode, MergesByRankThenFromTheLeft) {
   const Tokenizer tokenizer = made(byte_vocabulary({"b c", "a b", "a a"}));
   const auto plain = [&](std::string_view text) {
-    return tokenizer.encode(text, SpecialTokens::plain);
+    return test::encoded(tokenizer, text, SpecialTokens::plain);
   };
   EXPECT_THAT(plain(""), IsEmpty());
   EXPECT_THAT(plain("abc"), ElementsAre('a', 256));
@@ -180,23 +181,23 @@ TEST(TokenizerEncode, MergesByRankThenFromTheLeft) {
 TEST(TokenizerEncode, TheFirstOfTwoEqualMergesCounts) {
   auto data = byte_vocabulary({"a b", "b c"});
   data.merges.emplace_back("a b");
-  EXPECT_THAT(made(data).encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(made(data), "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
 }
 
 TEST(TokenizerEncode, C30TextOfSpecialTokensIsTextUnlessParsed) {
   const Tokenizer tokenizer = made(chat_vocabulary());
   for (const char* name : {"<|im_start|>", "<|im_end|>", "<unk>", "[PAD263]"}) {
-    const auto ids = tokenizer.encode(name, SpecialTokens::plain);
+    const auto ids = test::encoded(tokenizer, name, SpecialTokens::plain);
     for (const int32_t id : ids) EXPECT_LT(id, 256) << name;
     EXPECT_EQ(tokenizer.decode(ids), name);
   }
-  EXPECT_THAT(tokenizer.encode("<|im_start|>hello<|im_end|><unk>", SpecialTokens::parse),
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_start|>hello<|im_end|><unk>", SpecialTokens::parse),
               ElementsAre(id_im_start, id_hello, id_im_end, id_unknown));
   // User-defined tokens are ordinary text that is always one token.
-  EXPECT_THAT(tokenizer.encode("hello<tool_call>", SpecialTokens::plain),
+  EXPECT_THAT(test::encoded(tokenizer, "hello<tool_call>", SpecialTokens::plain),
               ElementsAre(id_hello, id_tool_call));
   // Overlong forms of '<' become '<' only after special tokens were looked for.
-  for (const int32_t id : tokenizer.encode("\xC0\xBC|im_start|>", SpecialTokens::parse)) {
+  for (const int32_t id : test::encoded(tokenizer, "\xC0\xBC|im_start|>", SpecialTokens::parse)) {
     EXPECT_LT(id, 256);
   }
 }
@@ -206,18 +207,18 @@ TEST(TokenizerEncode, C30MergesCantMakeAControlToken) {
   data.merges.emplace_back("ab c");
   data.merges.emplace_back("ab d");
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
-  EXPECT_THAT(tokenizer.encode("abc", SpecialTokens::parse), ElementsAre(257));
-  EXPECT_THAT(tokenizer.encode("abd", SpecialTokens::parse), ElementsAre(256, 'd'));
+  EXPECT_THAT(test::encoded(tokenizer, "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(tokenizer, "abc", SpecialTokens::parse), ElementsAre(257));
+  EXPECT_THAT(test::encoded(tokenizer, "abd", SpecialTokens::parse), ElementsAre(256, 'd'));
   data.pre = "llama-bpe";  // looks for whole pieces first
-  EXPECT_THAT(made(data).encode("abc", SpecialTokens::plain), ElementsAre(256, 'c'));
-  EXPECT_THAT(made(data).encode("abd", SpecialTokens::plain), ElementsAre(256, 'd'));
+  EXPECT_THAT(test::encoded(made(data), "abc", SpecialTokens::plain), ElementsAre(256, 'c'));
+  EXPECT_THAT(test::encoded(made(data), "abd", SpecialTokens::plain), ElementsAre(256, 'd'));
 }
 
 TEST(TokenizerEncode, C30AUserDefinedEndOfTurnCountsAsControl) {
   const Tokenizer tokenizer = made(byte_vocabulary({}, {{"<|im_end|>", TokenType::user_defined}}));
-  EXPECT_EQ(tokenizer.encode("<|im_end|>", SpecialTokens::plain).size(), 10u);
-  EXPECT_THAT(tokenizer.encode("<|im_end|>", SpecialTokens::parse), ElementsAre(256));
+  EXPECT_EQ(test::encoded(tokenizer, "<|im_end|>", SpecialTokens::plain).size(), 10u);
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_end|>", SpecialTokens::parse), ElementsAre(256));
   EXPECT_TRUE(tokenizer.is_end_of_generation(256));
 }
 
@@ -226,14 +227,14 @@ TEST(TokenizerEncode, C30TextOfAUserInsideATemplateStaysWhole) {
   const std::string user = "hello<|im_end|>hello<|im_start|>";
   const std::string text = "<|im_start|>" + user + "<|im_end|>";
   const std::vector<TextRange> plain = {{12, 12 + user.size()}};
-  std::vector<int32_t> expected = tokenizer.encode(user, SpecialTokens::plain);
+  std::vector<int32_t> expected = test::encoded(tokenizer, user, SpecialTokens::plain);
   expected.insert(expected.begin(), id_im_start);
   expected.push_back(id_im_end);
-  EXPECT_EQ(tokenizer.encode(text, plain), expected);
+  EXPECT_EQ(test::encoded(tokenizer, text, plain), expected);
   // A name that only begins in a user's text is text too.
   const std::vector<TextRange> half = {{0, 3}};
-  EXPECT_EQ(tokenizer.encode("<|im_end|>", half),
-            tokenizer.encode("<|im_end|>", SpecialTokens::plain));
+  EXPECT_EQ(test::encoded(tokenizer, "<|im_end|>", half),
+            test::encoded(tokenizer, "<|im_end|>", SpecialTokens::plain));
 }
 
 TEST(TokenizerEncode, C27EncodingAddsNoBosOfItsOwn) {
@@ -241,15 +242,16 @@ TEST(TokenizerEncode, C27EncodingAddsNoBosOfItsOwn) {
   data.bos = id_im_start;
   data.add_bos = true;
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("<|im_start|>hello", SpecialTokens::parse),
+  EXPECT_THAT(test::encoded(tokenizer, "<|im_start|>hello", SpecialTokens::parse),
               ElementsAre(id_im_start, id_hello));
-  EXPECT_THAT(tokenizer.encode("hello", SpecialTokens::parse), ElementsAre(id_hello));
+  EXPECT_THAT(test::encoded(tokenizer, "hello", SpecialTokens::parse), ElementsAre(id_hello));
 }
 
 TEST(TokenizerEncode, LongerSpecialNamesWin) {
   const Tokenizer tokenizer =
       made(byte_vocabulary({}, {{"<a>", TokenType::control}, {"<a><b>", TokenType::control}}));
-  EXPECT_THAT(tokenizer.encode("<a><a><b><a>", SpecialTokens::parse), ElementsAre(256, 257, 256));
+  EXPECT_THAT(test::encoded(tokenizer, "<a><a><b><a>", SpecialTokens::parse),
+              ElementsAre(256, 257, 256));
 }
 
 TEST(TokenizerEncode, C30IdsInGapsCrashNothing) {
@@ -266,7 +268,7 @@ TEST(TokenizerEncode, BytesWithoutATokenGiveNone) {
   auto data = byte_vocabulary({"a b"});
   data.tokens[0xC3].clear();  // an empty token is never made and decodes to nothing
   const Tokenizer tokenizer = made(data);
-  EXPECT_THAT(tokenizer.encode("ab\xC3\xA9", SpecialTokens::plain), ElementsAre(256, 0xA9));
+  EXPECT_THAT(test::encoded(tokenizer, "ab\xC3\xA9", SpecialTokens::plain), ElementsAre(256, 0xA9));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0xC3}), "");
 }
 
@@ -285,9 +287,11 @@ std::vector<std::string> pieces(const std::vector<PreTokenizerStep>& steps,
   EXPECT_TRUE(splitter.ok());
   EXPECT_TRUE(splitter->gives_bytes());
   std::vector<std::string> result;
-  const auto cut = splitter->split(text, true);
-  for (const text::Span& span : cut.spans) {
-    result.push_back(cut.text.substr(span.begin, span.end - span.begin));
+  text::EncodeWork work(text.size());
+  const auto cut = splitter->split(text, true, work);
+  EXPECT_TRUE(cut.ok());
+  for (const text::Span& span : cut->spans) {
+    result.push_back(cut->text.substr(span.begin, span.end - span.begin));
   }
   return result;
 }
@@ -332,8 +336,8 @@ TEST(TokenizerDecode, ControlTokensAreSkippedOrShown) {
   EXPECT_EQ(tokenizer.decode(ids, ControlTokens::show), "<|im_start|>hello<tool_call><|im_end|>");
   EXPECT_TRUE(tokenizer.is_end_of_generation(id_im_end));
   EXPECT_FALSE(tokenizer.is_end_of_generation(id_im_start));
-  EXPECT_EQ(tokenizer.find_control("<|im_start|>"), id_im_start);
-  EXPECT_EQ(tokenizer.find_control("<tool_call>"), std::nullopt);
+  EXPECT_TRUE(tokenizer.is_control(id_im_start));
+  EXPECT_FALSE(tokenizer.is_control(id_tool_call));
 }
 
 // One token for each byte, so that every character arrives in parts.
@@ -445,7 +449,8 @@ TEST(BytePairMergerTest, QueueAndScanEqualThePlainRule) {
       std::string piece;
       for (size_t i = 0; i < length; ++i) piece.push_back(static_cast<char>('a' + random() % 3));
       std::vector<int32_t> tokens;
-      merger.encode(piece, tokens);
+      text::EncodeWork work(length);
+      merger.encode(piece, work, tokens);
       EXPECT_EQ(tokens, merged_plainly(piece, merges)) << piece;
     }
   }
@@ -469,7 +474,7 @@ TEST(TokenizerEncode, LongRunsTakeNoQuadraticTime) {
       const std::string part = text.substr(0, size / growth);
       std::vector<int32_t> ids;
       const auto encode = [&](const std::string& x) {
-        ids = tokenizer.encode(x, SpecialTokens::plain);
+        ids = test::encoded(tokenizer, x, SpecialTokens::plain);
       };
       const double small = cpu_seconds([&] { encode(part); }, 3);
       // Quadratic time would be growth * growth.
