@@ -63,6 +63,11 @@ struct CacheStats : BlockCounts {  // of all groups
   int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
 };
 
+// The system has no memory for a list. A text so short that the string needs none of its own.
+inline Error no_memory() {
+  return {ErrorCode::out_of_memory, "no memory left"};
+}
+
 class KvCache {
  public:
   // Takes all memory of blocks at once. Error: a plan of another shape or policy, memory that can't

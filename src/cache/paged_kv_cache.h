@@ -26,11 +26,6 @@
 
 namespace kvart {
 
-// The system has no memory for a list. A text so short that the string needs none of its own.
-inline Error no_memory() {
-  return {ErrorCode::out_of_memory, "no memory left"};
-}
-
 class PagedKvCache final : public KvCache {
  public:
   PagedKvCache(const CacheConfig& config, PageLayout page_layout, PageLayout slot_layout,
