@@ -102,9 +102,9 @@ class Scenario {
   static constexpr int other_text = 5;  // of the one that is aborted
 
   static AttentionCase make_case(const Row& row) {
-    AttentionCase c = AttentionCase::uniform(3, 2, 32, 2, policies[row[format]]);
+    AttentionCase c = AttentionCase::uniform(2, 2, 32, 2, policies[row[format]]);
     if (row[windows] >= 1) c.layers[1].window = 96;
-    if (row[windows] == 2) c.layers[0].window = c.layers[2].window = 200;
+    if (row[windows] == 2) c.layers[0].window = 200;
     return c;
   }
 

@@ -88,6 +88,7 @@ class Image {
     format_kernels(format, Isa::scalar)
         .encode(block.data(), shape.head_dim, codes.data(), parameters.data());
     std::memcpy(bytes_.data() + at.codes, codes.data(), codes.size());
+    if (parameters.empty()) return;
     std::memcpy(bytes_.data() + at.parameters, parameters.data(), 2 * parameters.size());
   }
 
