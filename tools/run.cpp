@@ -70,6 +70,12 @@ class Run {
              rate(prefill_s_ > 0 ? static_cast<double>(prompt_.size()) / prefill_s_ : 0)));
     say(line("answer", answer_.size(), rate(decode_rate())));
     say(line("cache", static_cast<size_t>(tokens()), cache_text()));
+    if (tokens() >= context_ && finish_reason_ == "length") {
+      const int64_t limit = model_->config().context_length;
+      say(fmt::format(
+          "        the answer ends where the context of {} tokens does: {}", context_,
+          limit > 0 && context_ >= limit ? "the model was made for no more" : "raise --context"));
+    }
     if (sealed_bytes() == 0) {
       say(
           fmt::format("        nothing is quantized yet: blocks of {} tokens are sealed when they "

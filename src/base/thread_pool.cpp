@@ -61,7 +61,7 @@ void ThreadPool::drain(int thread) {
   for (int i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) (*task_)(i, thread);
 }
 
-void ThreadPool::run(int count, const std::function<void(int, int)>& task) {
+void ThreadPool::run(int count, TaskRef task) {
   if (count <= 0) return;
   if (workers_.empty() || count == 1) {
     for (int i = 0; i < count; ++i) task(i, 0);

@@ -4,12 +4,27 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace kvart {
+
+// Refers to something that is called as task(index, thread), for as long as a run lasts. Unlike a
+// std::function it never takes memory.
+class TaskRef {
+ public:
+  template <class Task>
+  TaskRef(const Task& task)
+      : task_(&task), call_([](const void* t, int index, int thread) {
+          (*static_cast<const Task*>(t))(index, thread);
+        }) {}
+  void operator()(int index, int thread) const { call_(task_, index, thread); }
+
+ private:
+  const void* task_;
+  void (*call_)(const void*, int, int);
+};
 
 class ThreadPool {
  public:
@@ -24,7 +39,7 @@ class ThreadPool {
 
   // Calls task(index, thread) for each index in [0, count), thread in [0, threads()), and returns
   // when all are done. Not re-entrant: a task never calls run.
-  void run(int count, const std::function<void(int index, int thread)>& task);
+  void run(int count, TaskRef task);
 
  private:
   void work(int thread);
@@ -34,7 +49,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  const std::function<void(int, int)>* task_ = nullptr;
+  const TaskRef* task_ = nullptr;
   int count_ = 0;
   std::atomic<int> next_ = 0;
   std::atomic<int> busy_ = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -121,7 +122,7 @@ Result<BlockGroup> take_group(const CacheConfig& config, const PageLayout& page_
 
 }  // namespace
 
-Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
+Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) try {
   KVART_RETURN_IF_ERROR(check_shape(config.shape));
   const std::vector<LayerShape>& layers = config.shape.layers;
   Result<std::vector<LayerFormats>> formats =
@@ -143,6 +144,8 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) {
   std::unique_ptr<KvCache> cache = std::make_unique<PagedKvCache>(
       config, std::move(page_layout), std::move(slot_layout), std::move(groups), origin);
   return cache;
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 }  // namespace kvart

@@ -7,6 +7,9 @@
 // later query sees, and none for blocks of which that is already known when a step appends them:
 // the reader keeps those for the step.
 //
+// Whatever needs memory of the system for its lists takes it before it changes anything, and fails
+// with out_of_memory; what says nothing of errors needs none.
+//
 // One step of a sequence:  reserve(n)  ->  every layer writes K and V and seals  ->  commit(n) |
 // truncate.
 #pragma once
@@ -60,16 +63,23 @@ struct CacheStats : BlockCounts {  // of all groups
   int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
 };
 
+// The system has no memory for a list. A text so short that the string needs none of its own.
+inline Error no_memory() {
+  return {ErrorCode::out_of_memory, "no memory left"};
+}
+
 class KvCache {
  public:
-  // Takes all memory at once. Error: a plan of another shape or policy, memory that can't be had.
+  // Takes all memory of blocks at once. Error: a plan of another shape or policy, memory that can't
+  // be had.
   static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   virtual ~KvCache() = default;
 
   // Starts a sequence. Looks up the longest committed prefix of `tokens` (at most tokens.size() - 1
   // tokens, whole blocks) under `salt` of which all is there that queries behind it see, and takes
   // references on those blocks: cached_tokens() of them are committed at once. Modifies:
-  // references, LRU order, hit counters. Never allocates blocks.
+  // references, LRU order, hit counters. Never allocates blocks. Error out_of_memory: nothing
+  // changed.
   virtual Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) = 0;
   [[nodiscard]] virtual int64_t cached_tokens(SequenceId) const = 0;
 

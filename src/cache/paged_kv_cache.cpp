@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +22,12 @@ int64_t blocks_for(int64_t tokens) {
 
 size_t index_of(int64_t block) {
   return static_cast<size_t>(block);
+}
+
+// Capacity for `size` elements. Grows by a factor, so that growing step by step stays cheap.
+template <class T>
+void grow_capacity(std::vector<T>& list, size_t size) {
+  if (size > list.capacity()) list.reserve(std::max(size, 2 * list.capacity()));
 }
 
 // Nodes that the index may need. With a full group every node names a block of it. Without one,
@@ -66,12 +73,13 @@ const PagedKvCache::Sequence& PagedKvCache::get(SequenceId id) const {
 }
 
 SequenceId PagedKvCache::add_sequence(Sequence sequence) {
-  while (sequences_.contains(next_id_)) {
-    next_id_ = next_id_ == std::numeric_limits<SequenceId>::max() ? 0 : next_id_ + 1;
-  }
-  const SequenceId id = next_id_;
-  next_id_ = id == std::numeric_limits<SequenceId>::max() ? 0 : id + 1;
+  const auto next = [](SequenceId id) {
+    return id == std::numeric_limits<SequenceId>::max() ? 0 : id + 1;
+  };
+  SequenceId id = next_id_;
+  while (sequences_.contains(id)) id = next(id);
   sequences_.emplace(id, std::move(sequence));
+  next_id_ = next(id);
   return id;
 }
 
@@ -110,7 +118,6 @@ void PagedKvCache::take_prefix(Sequence& sequence, std::span<const FoundBlock> p
   for (size_t g = 0; g < groups_.size(); ++g) {
     Table& table = sequence.tables[g];
     table.first = groups_[g].first_visible(end);
-    table.places.resize(prefix.size());
     for (int64_t block = table.first; block < end; ++block) {
       BlockPlace& place = table.places[index_of(block)];
       place = groups_[g].place_of(index_.block(prefix[index_of(block)].node, static_cast<int>(g)));
@@ -122,22 +129,30 @@ void PagedKvCache::take_prefix(Sequence& sequence, std::span<const FoundBlock> p
   index_.pin(sequence.tip);
 }
 
-Result<SequenceId> PagedKvCache::start(std::span<const int32_t> tokens, std::string_view salt) {
+Result<SequenceId> PagedKvCache::start(std::span<const int32_t> tokens, std::string_view salt) try {
   Sequence sequence;
   sequence.tables.resize(groups_.size());
   sequence.shareable = prefix_caching_;
+  std::vector<FoundBlock> prefix;
   if (prefix_caching_) {
     sequence.salt = salt;
     sequence.key = index_.root_key(salt);
-    const std::vector<FoundBlock> prefix = find_prefix(tokens, salt);
+    prefix = find_prefix(tokens, salt);
     const auto known = tokens.first(prefix.size() * block_tokens);
     sequence.tokens.assign(known.begin(), known.end());
-    take_prefix(sequence, prefix);
-    prefix_queries_tokens_ += static_cast<int64_t>(tokens.size());
-    prefix_hits_tokens_ += sequence.appended();
+    for (Table& table : sequence.tables) table.places.resize(prefix.size());
   }
   sequence.committed = sequence.cached = sequence.rollback_floor = sequence.appended();
-  return add_sequence(std::move(sequence));
+  const SequenceId id = add_sequence(std::move(sequence));
+  // Nothing below needs memory.
+  take_prefix(get(id), prefix);
+  if (prefix_caching_) {
+    prefix_queries_tokens_ += static_cast<int64_t>(tokens.size());
+    prefix_hits_tokens_ += static_cast<int64_t>(prefix.size()) * block_tokens;
+  }
+  return id;
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 int64_t PagedKvCache::cached_tokens(SequenceId id) const {
@@ -171,6 +186,15 @@ PagedKvCache::Room PagedKvCache::room_for(const BlockGroup& group, const Growth&
   return room;
 }
 
+// All the memory that appending and the commit after it need.
+void PagedKvCache::take_memory(Sequence& sequence, const Growth& growth) {
+  for (Table& table : sequence.tables) {
+    grow_capacity(table.places, index_of(growth.blocks_end()));
+  }
+  grow_capacity(sequence.tokens, static_cast<size_t>(growth.end));
+  index_.reserve(uncommitted_blocks_ + growth.end / block_tokens - growth.first);
+}
+
 void PagedKvCache::add_places(BlockGroup& group, const Growth& growth,
                               std::vector<BlockPlace>& places) {
   places.resize(index_of(growth.blocks_end()));
@@ -187,7 +211,7 @@ void PagedKvCache::add_places(BlockGroup& group, const Growth& growth,
 }
 
 Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
-                             Durability durability) {
+                             Durability durability) try {
   Sequence& sequence = get(id);
   const bool all_committed = sequence.committed == sequence.appended();
   KVART_CHECK(all_committed || (durability == Durability::speculative &&
@@ -198,7 +222,11 @@ Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
                          sequence.appended() % block_tokens != 0,
                          sequence.appended() + static_cast<int64_t>(tokens.size()), durability};
   for (size_t g = 0; g < groups_.size(); ++g) rooms_[g] = room_for(groups_[g], growth);
-  KVART_RETURN_IF_ERROR(make_room());
+  KVART_RETURN_IF_ERROR(check_room());
+  take_memory(sequence, growth);
+  // Nothing below needs memory.
+  make_room();
+  uncommitted_blocks_ += growth.end / block_tokens - growth.first;
   for (size_t g = 0; g < groups_.size(); ++g) {
     add_places(groups_[g], growth, sequence.tables[g].places);
   }
@@ -208,6 +236,8 @@ Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
     sequence.rollback_floor = (growth.blocks_end() - 1) * block_tokens;
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 void PagedKvCache::commit(SequenceId id, int64_t length) {
@@ -225,6 +255,7 @@ void PagedKvCache::commit(SequenceId id, int64_t length) {
     }
     if (sequence.shareable) share_block(sequence, block);
   }
+  uncommitted_blocks_ -= length / block_tokens - sequence.committed / block_tokens;
   sequence.committed = length;
   sequence.rollback_floor = std::max(sequence.rollback_floor, length / block_tokens * block_tokens);
   drop_unseen(sequence);
@@ -254,7 +285,7 @@ void PagedKvCache::share_block(Sequence& sequence, int64_t block) {
     }
     // Chains of running sequences fill it: this one is longer than was planned for.
     if (index_.is_full()) return stop_sharing(sequence);
-    node = index_.insert(content);
+    node = index_.insert(content, std::move(sequence.salt));
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     share_place(g, node, sequence.tables[g].places[index_of(block)]);
@@ -286,7 +317,7 @@ void PagedKvCache::stop_sharing(Sequence& sequence) {
   sequence.tip = PrefixIndex::none;
 }
 
-Status PagedKvCache::truncate(SequenceId id, int64_t length) {
+Status PagedKvCache::truncate(SequenceId id, int64_t length) try {
   Sequence& sequence = get(id);
   if (length == sequence.appended()) return {};
   const bool in_range = length < sequence.appended() && length >= sequence.rollback_floor;
@@ -307,9 +338,13 @@ Status PagedKvCache::truncate(SequenceId id, int64_t length) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     truncate_table(groups_[g], sequence, length, sequence.tables[g]);
   }
+  uncommitted_blocks_ -= sequence.uncommitted_blocks();
   sequence.tokens.resize(static_cast<size_t>(length));
   sequence.committed = std::min(sequence.committed, length);
+  uncommitted_blocks_ += sequence.uncommitted_blocks();
   return {};
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 void PagedKvCache::truncate_table(BlockGroup& group, const Sequence& sequence, int64_t length,
@@ -333,12 +368,16 @@ void PagedKvCache::truncate_table(BlockGroup& group, const Sequence& sequence, i
   }
 }
 
-Result<SequenceId> PagedKvCache::fork(SequenceId id) {
-  KVART_CHECK(get(id).committed == get(id).appended(), "sequence %d has uncommitted tokens", id);
-  const bool has_open = get(id).committed % block_tokens != 0;
+Result<SequenceId> PagedKvCache::fork(SequenceId id) try {
+  const Sequence& parent = get(id);
+  KVART_CHECK(parent.committed == parent.appended(), "sequence %d has uncommitted tokens", id);
+  const bool has_open = parent.committed % block_tokens != 0;
   std::fill(rooms_.begin(), rooms_.end(), Room{0, has_open ? 1 : 0});
-  KVART_RETURN_IF_ERROR(make_room());
-  Sequence copy = get(id);
+  KVART_RETURN_IF_ERROR(check_room());
+  const SequenceId child = add_sequence(parent);
+  // Nothing below needs memory.
+  make_room();
+  Sequence& copy = get(child);
   copy.cached = copy.committed;
   if (copy.tip != PrefixIndex::none) index_.pin(copy.tip);
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -353,7 +392,9 @@ Result<SequenceId> PagedKvCache::fork(SequenceId id) {
                 group.slots.block_bytes());
     table.places.back().slot = slot;
   }
-  return add_sequence(std::move(copy));
+  return child;
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 void PagedKvCache::release(SequenceId id) {
@@ -365,6 +406,7 @@ void PagedKvCache::release(SequenceId id) {
     for (auto place = places.rbegin(); place != places.rend(); ++place) groups_[g].drop(*place);
   }
   stop_sharing(sequence);
+  uncommitted_blocks_ -= sequence.uncommitted_blocks();
   sequences_.erase(found);
 }
 

@@ -79,12 +79,15 @@ class PagedKvCache final : public KvCache {
     int64_t rollback_floor = 0;                  // truncate goes no further back
     Durability uncommitted = Durability::final;  // how [committed, appended) were reserved
     bool shareable = false;                      // its full committed blocks are in the index
-    std::string salt;
+    std::string salt;                            // until its first block is in the index
     // The last full committed block, while shareable: its node, pinned, and its key.
     int32_t tip = PrefixIndex::none;
     ContentKey key;
 
     [[nodiscard]] int64_t appended() const { return static_cast<int64_t>(tokens.size()); }
+    [[nodiscard]] int64_t uncommitted_blocks() const {  // full ones
+      return appended() / block_tokens - committed / block_tokens;
+    }
     [[nodiscard]] std::span<const int32_t> block(int64_t index) const {
       return std::span(tokens).subspan(static_cast<size_t>(index) * block_tokens, block_tokens);
     }
@@ -120,15 +123,17 @@ class PagedKvCache final : public KvCache {
   [[nodiscard]] std::vector<FoundBlock> find_prefix(std::span<const int32_t> tokens,
                                                     std::string_view salt) const;
   void take_prefix(Sequence& sequence, std::span<const FoundBlock> prefix);
+  void take_memory(Sequence& sequence, const Growth& growth);
 
   [[nodiscard]] Need need_of(const BlockGroup& group, const Growth& growth, int64_t block) const;
   [[nodiscard]] Room room_for(const BlockGroup& group, const Growth& growth) const;
   void add_places(BlockGroup& group, const Growth& growth, std::vector<BlockPlace>& places);
   void truncate_table(BlockGroup& group, const Sequence& sequence, int64_t length, Table& table);
 
-  // Makes blocks free in each group, evicting cached ones: rooms_ says how many. Error
-  // out_of_memory: nothing changed.
-  Status make_room();
+  // Whether as many blocks of each group can be had as rooms_ says, and making them free, by
+  // evicting cached ones.
+  [[nodiscard]] Status check_room() const;
+  void make_room();
   void make_room_in(size_t group);
   void evict_slot(size_t group);
   // A node without children whose blocks are all unreferenced.
@@ -158,6 +163,7 @@ class PagedKvCache final : public KvCache {
   std::vector<Room> rooms_;  // one for each group; kept to save allocations
   std::unordered_map<SequenceId, Sequence> sequences_;
   SequenceId next_id_ = 0;
+  int64_t uncommitted_blocks_ = 0;  // of all sequences: the index has reserved so many nodes
   int64_t prefix_hits_tokens_ = 0;
   int64_t prefix_queries_tokens_ = 0;
   int64_t evictions_ = 0;

@@ -7,7 +7,7 @@
 
 namespace kvart {
 
-Status PagedKvCache::make_room() {
+Status PagedKvCache::check_room() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const BlockCounts counts = groups_[g].counts();
     const int64_t pages = counts.pages_free + counts.pages_cached;
@@ -26,9 +26,12 @@ Status PagedKvCache::make_room() {
                     rooms_[g].pages, rooms_[g].slots, where, pages, slots, counts.pages_total,
                     counts.slots_total)};
   }
-  // Evicting from one group never takes a free block from another.
-  for (size_t g = 0; g < groups_.size(); ++g) make_room_in(g);
   return {};
+}
+
+// Evicting from one group never takes a free block from another.
+void PagedKvCache::make_room() {
+  for (size_t g = 0; g < groups_.size(); ++g) make_room_in(g);
 }
 
 void PagedKvCache::make_room_in(size_t group) {

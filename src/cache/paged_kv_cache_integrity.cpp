@@ -31,11 +31,19 @@ void add_owner(Owner& owner, int64_t block, std::span<const int32_t> tokens_befo
 
 void PagedKvCache::check_integrity() const {
   index_.check_integrity();
+  int64_t uncommitted = 0;
+  int64_t to_share = 0;
   for (const auto& [id, sequence] : sequences_) {
+    uncommitted += sequence.uncommitted_blocks();
+    to_share += sequence.shareable ? sequence.uncommitted_blocks() : 0;
     check_sequence(sequence);
     for (size_t g = 0; g < groups_.size(); ++g) check_table(sequence, g);
     if (sequence.shareable) check_shared_prefix(sequence);
   }
+  KVART_CHECK(uncommitted == uncommitted_blocks_, "%lld uncommitted blocks, %lld counted",
+              static_cast<long long>(uncommitted), static_cast<long long>(uncommitted_blocks_));
+  KVART_CHECK(index_.is_reserved(to_share), "no nodes for %lld blocks",
+              static_cast<long long>(to_share));
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].pages.check_integrity();
     groups_[g].slots.check_integrity();

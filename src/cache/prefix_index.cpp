@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 
@@ -63,19 +64,21 @@ int32_t PrefixIndex::find(const Lookup& lookup) const {
   return node;
 }
 
-int32_t PrefixIndex::unused_node() {
-  KVART_CHECK(!is_full(), "%d nodes", size_);
-  if (unused_.empty()) {
-    nodes_.emplace_back();
-    blocks_.insert(blocks_.end(), groups_, none);
-    return end() - 1;
+void PrefixIndex::reserve(int64_t nodes) {
+  while (!is_reserved(nodes)) {
+    blocks_.resize((nodes_.size() + 1) * groups_, none);
+    nodes_.emplace_back().next_in_bucket = first_unused_;
+    first_unused_ = end() - 1;
   }
-  const int32_t node = unused_.back();
-  unused_.pop_back();
-  return node;
 }
 
-int32_t PrefixIndex::insert(const Lookup& lookup) {
+int32_t PrefixIndex::unused_node() {
+  KVART_CHECK(!is_full(), "%d nodes", size_);
+  reserve(1);
+  return std::exchange(first_unused_, at(first_unused_).next_in_bucket);
+}
+
+int32_t PrefixIndex::insert(const Lookup& lookup, std::string salt) {
   const int32_t node = unused_node();
   Node& entry = at(node);
   KVART_CHECK(lookup.tokens.size() == entry.tokens.size(), "%zu tokens", lookup.tokens.size());
@@ -86,7 +89,7 @@ int32_t PrefixIndex::insert(const Lookup& lookup) {
   entry.next_sibling = none;
   entry.uses = 1;
   entry.in_use = true;
-  if (lookup.parent == none) entry.salt = lookup.salt;
+  if (lookup.parent == none) entry.salt = std::move(salt);
   std::copy(lookup.tokens.begin(), lookup.tokens.end(), entry.tokens.begin());
 
   int32_t& bucket = buckets_[bucket_of(entry.key)];
@@ -148,16 +151,16 @@ void PrefixIndex::erase(int32_t node) {
   remove_from_siblings(node);
   at(node).in_use = false;
   at(node).salt = std::string();
-  unused_.push_back(node);
+  at(node).next_in_bucket = std::exchange(first_unused_, node);
   --size_;
 }
 
 void PrefixIndex::clear() {
   nodes_.clear();
   blocks_.clear();
-  unused_.clear();
   std::fill(buckets_.begin(), buckets_.end(), none);
   size_ = 0;
+  first_unused_ = none;
 }
 
 void PrefixIndex::check_integrity() const {
@@ -169,8 +172,12 @@ void PrefixIndex::check_integrity() const {
     }
   }
   KVART_CHECK(in_buckets == size_, "%d nodes in buckets, %d counted", in_buckets, size_);
-  KVART_CHECK(size_ + static_cast<int32_t>(unused_.size()) == end() && size_ <= capacity_,
-              "%d nodes of %d, %zu unused", size_, end(), unused_.size());
+  int32_t unused = 0;
+  for (int32_t node = first_unused_; node != none; node = at(node).next_in_bucket) {
+    KVART_CHECK(!contains(node) && ++unused <= end(), "node %d of the unused ones", node);
+  }
+  KVART_CHECK(size_ + unused == end() && end() <= capacity_, "%d nodes of %d, %d unused", size_,
+              end(), unused);
   int32_t in_use = 0;
   int32_t children = 0;
   int32_t roots = 0;

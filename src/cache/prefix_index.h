@@ -31,7 +31,7 @@ class PrefixIndex {
  public:
   static constexpr int32_t none = -1;
 
-  // At most `capacity` nodes; memory is taken as they are made. `origin` says whose bytes these
+  // At most `capacity` nodes; memory is taken by reserve. `origin` says whose bytes these
   // are: model, formats. key_bits: bits of each key that are kept; fewer than 128 make collisions,
   // for tests.
   PrefixIndex(int32_t capacity, int groups, std::string_view origin, int key_bits = 128);
@@ -50,9 +50,15 @@ class PrefixIndex {
 
   // The node with that content, or none.
   [[nodiscard]] int32_t find(const Lookup& lookup) const;
-  // A node with that content: no blocks, no children, pinned once. Precondition: find(lookup) is
-  // none, not is_full().
-  int32_t insert(const Lookup& lookup);
+  // Takes the memory of `nodes` more nodes, as far as there is capacity. After it so many inserts
+  // need none, however many nodes are erased in between.
+  void reserve(int64_t nodes);
+  [[nodiscard]] bool is_reserved(int64_t nodes) const {
+    return end() - size_ >= nodes || end() == capacity_;
+  }
+  // A node with that content: no blocks, no children, pinned once. `salt` is lookup.salt's text,
+  // given away. Precondition: find(lookup) is none, not is_full().
+  int32_t insert(const Lookup& lookup, std::string salt);
   [[nodiscard]] bool is_full() const { return size_ == capacity_; }
   // Forgets all nodes, pinned ones too.
   void clear();
@@ -88,8 +94,8 @@ class PrefixIndex {
     int32_t first_child = none;
     int32_t previous_sibling = none;
     int32_t next_sibling = none;
-    int32_t next_in_bucket = none;
-    int32_t uses = 0;  // blocks that it names, and pins
+    int32_t next_in_bucket = none;  // of a node that is not in use: the next such node
+    int32_t uses = 0;               // blocks that it names, and pins
     bool in_use = false;
     std::string salt;  // of first blocks
     std::array<int32_t, block_tokens> tokens;
@@ -109,11 +115,11 @@ class PrefixIndex {
   size_t groups_;
   std::deque<Node> nodes_;        // no element ever moves: growing costs the same at any size
   std::deque<int32_t> blocks_;    // [node][group]
-  std::vector<int32_t> unused_;   // nodes that were erased
   std::vector<int32_t> buckets_;  // first node of each; a power of two of them
   ContentKey origin_key_;
   int key_bits_;
   int32_t size_ = 0;
+  int32_t first_unused_ = none;
 };
 
 }  // namespace kvart

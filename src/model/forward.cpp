@@ -55,6 +55,9 @@ bool ForwardPass::take_buffers(int max_rows) {
   const auto experts = static_cast<size_t>(model_.config().experts);
   if (experts == 0) return true;
   routes_.resize(rows * static_cast<size_t>(model_.config().experts_used));
+  candidates_.resize(experts);
+  rows_of_expert_.reserve(rows);
+  weights_of_rows_.reserve(rows);
   return router_logits_.allocate(rows * experts) && gathered_.allocate(rows * hidden_) &&
          expert_out_.allocate(rows * hidden_);
 }
@@ -197,7 +200,7 @@ void ForwardPass::route(const LayerWeights& weights, int rows) {
   const ModelConfig& config = model_.config();
   quantized_.assign(*pool_, isa_, normed_.data(), rows, hidden_, hidden_);
   matmul(*pool_, isa_, weights.router, quantized_, nullptr, router_logits_.data(), config.experts);
-  std::vector<Route> all(static_cast<size_t>(config.experts));
+  std::vector<Route>& all = candidates_;
   for (int row = 0; row < rows; ++row) {
     const float* logits = router_logits_.data() + static_cast<size_t>(row) * config.experts;
     const float largest = *std::max_element(logits, logits + config.experts);

@@ -84,6 +84,7 @@ class ForwardPass {
   // Of mixtures: each row's experts, and the rows of one expert with what it makes of them.
   AlignedBuffer<float> router_logits_;  // [max_rows][experts]
   std::vector<Route> routes_;           // [max_rows][experts_used]
+  std::vector<Route> candidates_;       // of one row, [experts]
   std::vector<int> rows_of_expert_;
   std::vector<float> weights_of_rows_;
   AlignedBuffer<float> gathered_;    // [max_rows][hidden]

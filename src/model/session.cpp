@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <new>
 
 #include "base/check.h"
 #include "cache/kv_cache.h"
@@ -16,6 +16,13 @@ namespace {
 bool all_finite(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(),
                      [](float value) { return std::isfinite(value); });
+}
+
+// Without memory for the text, one that needs none.
+Error invalid_data(const char* text) try {
+  return {ErrorCode::invalid_data, text};
+} catch (const std::bad_alloc&) {
+  return {ErrorCode::invalid_data, "NaN or Inf"};
 }
 
 class ModelSession : public Session {
@@ -37,6 +44,13 @@ class ModelSession : public Session {
                                        options_.context_tokens);
     if (!forward) return forward.error();
     forward_ = std::move(forward).value();
+    // A step that has taken places in the cache must come to its end, so it needs no memory then.
+    const auto most = static_cast<size_t>(options_.max_step_tokens);
+    steps_.reserve(most);
+    request_of_step_.reserve(most);
+    tokens_.reserve(most);
+    positions_.reserve(most);
+    wanted_.reserve(most);
     return {};
   }
 
@@ -51,15 +65,15 @@ class ModelSession : public Session {
   }
   std::span<const StepResult> step(std::span<const StepRequest> requests) override;
   Result<SequenceId> fork(SequenceId sequence) override {
-    if (lost_.contains(sequence)) return lost_error();
+    if (is_lost(sequence)) return lost_error();
     return cache_->fork(sequence);
   }
   Status truncate(SequenceId sequence, int64_t length) override {
-    if (lost_.contains(sequence)) return lost_error();
+    if (is_lost(sequence)) return lost_error();
     return cache_->truncate(sequence, length);
   }
   void release(SequenceId sequence) override {
-    lost_.erase(sequence);
+    std::erase(lost_, sequence);
     cache_->release(sequence);
   }
   void reset_prefix_cache() override { cache_->reset_prefix_cache(); }
@@ -91,6 +105,9 @@ class ModelSession : public Session {
     return {ErrorCode::invalid_data,
             "the sequence ended with an error in an earlier step; release it"};
   }
+  [[nodiscard]] bool is_lost(SequenceId sequence) const {
+    return std::find(lost_.begin(), lost_.end(), sequence) != lost_.end();
+  }
   [[nodiscard]] bool reserve_logits(std::span<const StepRequest> requests);
   Status make_room(const StepRequest& request);
   void gather(std::span<const StepRequest> requests);
@@ -103,7 +120,8 @@ class ModelSession : public Session {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<ForwardPass> forward_;
-  std::set<SequenceId> lost_;  // a step of theirs met a NaN or an Inf: nothing more can be computed
+  // A step of theirs met a NaN or an Inf: nothing more can be computed.
+  std::vector<SequenceId> lost_;
 
   // One step's rows; kept to save allocations.
   std::vector<StepResult> results_;
@@ -114,11 +132,11 @@ class ModelSession : public Session {
   std::vector<int> wanted_;
 };
 
-Status ModelSession::make_room(const StepRequest& request) {
+Status ModelSession::make_room(const StepRequest& request) try {
   for (const int32_t token : request.tokens) {
     KVART_CHECK(token >= 0 && token < model_.config().vocab, "token %d", token);
   }
-  if (lost_.contains(request.sequence)) return lost_error();
+  if (is_lost(request.sequence)) return lost_error();
   const int64_t wanted =
       cache_->committed(request.sequence) + static_cast<int64_t>(request.tokens.size());
   if (wanted > options_.context_tokens) {
@@ -127,6 +145,8 @@ Status ModelSession::make_room(const StepRequest& request) {
                                                std::to_string(options_.context_tokens)};
   }
   return cache_->reserve(request.sequence, request.tokens, Durability::final);
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 void ModelSession::gather(std::span<const StepRequest> requests) {
@@ -136,6 +156,7 @@ void ModelSession::gather(std::span<const StepRequest> requests) {
   positions_.clear();
   wanted_.clear();
   results_.assign(requests.size(), StepResult{});
+  lost_.reserve(lost_.size() + requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const StepRequest& request = requests[i];
     KVART_CHECK(!request.tokens.empty(), "sequence %d has no tokens", request.sequence);
@@ -179,8 +200,8 @@ void ModelSession::hand_out(std::span<const StepRequest> requests, std::span<con
     }
     if (wrong != nullptr) {
       result.logits = {};
-      result.status = Error{ErrorCode::invalid_data, wrong};
-      lost_.insert(request.sequence);
+      result.status = invalid_data(wrong);
+      lost_.push_back(request.sequence);
       cache_->poison(request.sequence);
       continue;
     }

@@ -43,25 +43,29 @@ TEST(AttentionEdge, FirstTokenIsItsValue) {
 // threads. Prompts are only written; one query is computed at the end of each.
 TEST(AttentionEdge, OnesStayOnes) {
   const AttentionCase c = AttentionCase::uniform(1, 1, 16, 1, "int8");
-  constexpr int longest = 65536;
-  const std::vector<float> ones(longest * 16, 1.0f);
-  const std::vector<float> k(longest * 16, 0.25f);
-  const std::vector<int32_t> tokens(longest, 1);
+  constexpr int lengths[] = {64, 1024, 8192, 65536, 262144, 1 << 20};
+  constexpr int most = 65536;  // in a step
+  const std::vector<float> ones(most * 16, 1.0f);
+  const std::vector<float> k(most * 16, 0.25f);
+  const std::vector<int32_t> tokens(most, 1);
   const std::vector<float> q(16, 0.0f);
   std::vector<std::vector<float>> results;
   for (const int threads : {1, 2, 3}) {
     VectorKvCache cache(c.layers, c.formats, c.sink_blocks);
     ThreadPool pool(threads);
-    auto attention = Attention::create(&cache, best_isa, &pool, longest, 1).value();
+    auto attention = Attention::create(&cache, best_isa, &pool, most, 1).value();
     const SequenceId id = cache.start({}, "").value();
-    for (const int length : {64, 1024, 8192, longest}) {
-      for (const int count : {length - 1 - static_cast<int>(cache.appended(id)), 1}) {
+    for (const int length : lengths) {
+      while (cache.appended(id) < length) {
         const int64_t first = cache.appended(id);
+        const auto count =
+            static_cast<int>(std::clamp<int64_t>(length - 1 - first, 1, int64_t{most}));
+        const bool last = first + count == length;
         ASSERT_TRUE(cache.reserve(id, std::span(tokens).first(count), Durability::final).ok());
         const SequenceStep step{id, first, count};
         attention->plan({&step, 1});
         attention->append(0, k.data(), ones.data());
-        if (count == 1) {
+        if (last) {
           std::vector<float> out(16, NAN);
           attention->attend(0, c.params(0), q.data(), out.data());
           for (const float x : out) EXPECT_NEAR(x, 1.0, 1.0 / 1024) << length;
@@ -71,8 +75,9 @@ TEST(AttentionEdge, OnesStayOnes) {
       }
     }
   }
-  for (size_t i = 4; i < results.size(); ++i) {
-    EXPECT_TRUE(same_bits(std::span(results[i]), std::span(results[i % 4]))) << i;
+  ASSERT_EQ(results.size(), 3 * std::size(lengths));
+  for (size_t i = std::size(lengths); i < results.size(); ++i) {
+    EXPECT_TRUE(same_bits(std::span(results[i]), std::span(results[i % std::size(lengths)]))) << i;
   }
 }
 

@@ -239,6 +239,16 @@ class AttentionRunner {
     return static_cast<int>(sequences_.size()) - 1;
   }
 
+  // A second sequence that goes on as the first one does.
+  int fork(int sequence) {
+    Sequence copy = sequences_[sequence];
+    const Result<SequenceId> id = cache_->fork(copy.id);
+    KVART_CHECK(id.ok(), "fork");
+    copy.id = *id;
+    sequences_.push_back(std::move(copy));
+    return static_cast<int>(sequences_.size()) - 1;
+  }
+
   void release(int sequence) { cache_->release(sequences_[sequence].id); }
   [[nodiscard]] SequenceId id(int sequence) const { return sequences_[sequence].id; }
   [[nodiscard]] int64_t done(int sequence) const { return sequences_[sequence].done; }
@@ -289,6 +299,7 @@ class AttentionRunner {
     while (sequences_[sequence].done < sequences_[sequence].data->tokens) {
       const int64_t left = sequences_[sequence].data->tokens - sequences_[sequence].done;
       step({{sequence, static_cast<int>(std::min<int64_t>(chunk, left))}});
+      if (testing::Test::HasFatalFailure()) return;
     }
   }
 

@@ -24,7 +24,7 @@ Chain insert_chain(PrefixIndex& index, const std::vector<int32_t>& tokens,
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto block = std::span(tokens).subspan(begin, block_tokens);
     chain.key = index.child_key(chain.key, block);
-    parent = index.insert({chain.key, parent, salt, block});
+    parent = index.insert({chain.key, parent, salt, block}, std::string(salt));
     chain.nodes.push_back(parent);
   }
   return chain;
@@ -166,7 +166,7 @@ TEST(PrefixIndex, SiblingsComeAndGoInAnyOrder) {
   for (uint64_t child = 0; child < 5; ++child) {
     const auto tokens = text_tokens(100 + child, 64);
     children.push_back(
-        index.insert({index.child_key(root.key, tokens), root.nodes[0], "", tokens}));
+        index.insert({index.child_key(root.key, tokens), root.nodes[0], "", tokens}, ""));
   }
   for (const size_t child : {2u, 0u, 4u, 3u, 1u}) {
     index.unpin(children[child]);

@@ -1,6 +1,8 @@
 // Every listed format on every instruction set: equal bytes, bounded errors, defined edge cases.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -244,6 +246,50 @@ TEST(Format, PerChannelErrorsKeepTheDerivedBound) {
   }
 }
 
+// Groups in which offset and range, sign or size are far apart, each as the 32 tokens of a channel
+// and as the 32 channels of a token.
+TEST(Format, NamedGroupsKeepTheDerivedBound) {
+  struct Group {
+    const char* name;
+    float first, step;
+  };
+  constexpr Group groups[] = {{"all 5.0", 5.0f, 0.0f},           {"1000 to 1031", 1000.0f, 1.0f},
+                              {"-1000 and -999", -1000.0f, 0},   {"0 to 1e-6", 0.0f, 1e-6f / 31},
+                              {"all negative", -7.5f, 0.2f},     {"all positive", 0.25f, 0.125f},
+                              {"-1e-6 to 0", -1e-6f, 1e-6f / 31}};
+  for (const char* name : {"int4_c32", "int2_c32", "int4_a32", "int2_a32", "int2_c64", "int3_c64",
+                           "int4_c64", "int5_c64", "int6_c64", "int8_c64"}) {
+    const FormatInfo* format = find_format(name);
+    const double steps = (1 << format->code_bits) - 1;
+    for (const Group& group : groups) {
+      const bool two_values = group.first == -1000.0f;
+      const auto value = [&](int i) {
+        return two_values ? group.first + static_cast<float>(i % 2)
+                          : group.first + group.step * static_cast<float>(i);
+      };
+      std::vector<float> x;
+      for (int t = 0; t < block_tokens; ++t) {
+        for (int c = 0; c < 64; ++c) x.push_back(value((t + c) % 32));
+      }
+      const double low = value(0);
+      const double range = two_values ? 1 : static_cast<double>(value(31)) - low;
+      const double bound = range / (2 * steps) * (1 + std::ldexp(1, -10)) +
+                           std::abs(low) * std::ldexp(1, -11) +
+                           std::ldexp(1, format->code_bits - 25);  // a subnormal scale
+      for (const Isa isa : available_isas()) {
+        const auto y = decode(format, isa, encode(format, isa, x, 64), 64);
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_LE(std::abs(static_cast<double>(x[i]) - y[i]), bound)
+              << name << " " << group.name << " " << x[i] << " as " << y[i];
+          if (range == 0) {
+            ASSERT_EQ(y[i], as_f16(x[i])) << name;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Format, AConstantGroupDecodesToItsF16Value) {
   const std::vector<float> x(static_cast<size_t>(block_tokens) * 64, 5.0f);
   for (const char* name :
@@ -327,6 +373,78 @@ TEST(Fp8, EncodesEveryF16ToTheNearestCode) {
   }
 }
 
+// The same by bisection.
+uint8_t nearest_e4m3_fast(float x) {
+  static const std::vector<double> middles = [] {
+    std::vector<double> all;
+    for (int code = 0; code < 0x7e; ++code) {
+      all.push_back((e4m3_exact(code) + e4m3_exact(code + 1)) / 2);
+    }
+    return all;
+  }();
+  const double size = std::abs(static_cast<double>(x));
+  const auto above = std::lower_bound(middles.begin(), middles.end(), size);
+  auto code = static_cast<int>(above - middles.begin());
+  if (above != middles.end() && *above == size) code += code % 2;  // a tie
+  return static_cast<uint8_t>(code | (std::signbit(x) ? 0x80 : 0));
+}
+
+// Each f32 whose lowest 8 bits are 0, so all ties too, beside the ties' neighbours. Rows begin with
+// their largest number: 448 where the scale is to be 1, and whatever f32 holds beyond it.
+TEST(Fp8, EncodesF32OfEverySizeToTheNearestCode) {
+  const FormatInfo* format = find_format("fp8_e4m3");
+  constexpr size_t per_block = static_cast<size_t>(block_tokens) * 63;
+  std::vector<float> inputs;
+  inputs.reserve(size_t{1} << 24);
+  for (uint32_t i = 0; i < 1u << 24; ++i) {
+    const float x = std::bit_cast<float>(i << 8);
+    if (std::isfinite(x)) inputs.push_back(x);
+  }
+  for (int code = 0; code < 0x7e; ++code) {
+    const auto tie = static_cast<float>((e4m3_exact(code) + e4m3_exact(code + 1)) / 2);
+    ASSERT_EQ(nearest_e4m3_fast(tie), nearest_e4m3(tie));
+    for (const float x : {std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
+      ASSERT_EQ(nearest_e4m3_fast(x), nearest_e4m3(x));
+      inputs.push_back(x);
+      inputs.push_back(-x);
+    }
+  }
+  std::stable_sort(inputs.begin(), inputs.end(),
+                   [](float a, float b) { return std::abs(a) < std::abs(b); });
+  for (size_t base = 0; base < inputs.size(); base += per_block) {
+    std::vector<float> x(static_cast<size_t>(block_tokens) * 64, 448.0f);
+    for (size_t i = 0; i < per_block && base + i < inputs.size(); ++i) {
+      x[i / 63 * 64 + 1 + i % 63] = inputs[base + i];
+    }
+    const Encoded scalar = encode(format, Isa::scalar, x, 64);
+    for (int t = 0; t < block_tokens; ++t) {
+      float amax = 0;
+      for (int c = 0; c < 64; ++c) amax = std::max(amax, std::abs(x[t * 64 + c]));
+      const float scale = f16_to_f32(scalar.parameters[t]);
+      ASSERT_EQ(scale, std::min(as_f16(std::min(amax / 448.0f, 65504.0f)), 65504.0f)) << amax;
+      for (int c = 0; c < 64; ++c) {
+        ASSERT_EQ(scalar.codes[t * 64 + c], nearest_e4m3_fast(x[t * 64 + c] / scale))
+            << x[t * 64 + c] << " of " << amax;
+      }
+    }
+    for (const Isa isa : available_isas()) ASSERT_EQ(encode(format, isa, x, 64), scalar);
+  }
+}
+
+// What can't come out of a slot has the same bytes everywhere all the same, and none that reads as
+// NaN.
+TEST(Fp8, NumbersThatAreNoneGiveNoCodeOfNaN) {
+  const FormatInfo* format = find_format("fp8_e4m3");
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+    std::vector<float> x = random_block(64, 9, 0.0f, 1.0f);
+    for (int t = 0; t < block_tokens; t += 3) x[t * 64 + t] = bad;
+    const Encoded scalar = encode(format, Isa::scalar, x, 64);
+    for (const uint8_t code : scalar.codes) ASSERT_NE(code & 0x7f, 0x7f);
+    for (const uint16_t scale : scalar.parameters) ASSERT_TRUE(std::isfinite(f16_to_f32(scale)));
+    for (const Isa isa : available_isas()) ASSERT_EQ(encode(format, isa, x, 64), scalar) << bad;
+  }
+}
+
 TEST(Format, LargeChannelsDestroyPerTokenFormatsAndNotPerChannelOnes) {
   const int d = 128;
   std::vector<float> x = random_block(d, 5, 0.0f, 1.0f);
@@ -359,6 +477,7 @@ TEST(Format, LargeChannelsDestroyPerTokenFormatsAndNotPerChannelOnes) {
   };
   EXPECT_GE(correlation("int4_c64"), 0.99);
   EXPECT_GE(correlation("int4_c32"), 0.99);
+  EXPECT_GE(correlation("fp8_e4m3"), 0.96);
   EXPECT_LE(correlation("int8"), 0.7);
   EXPECT_LE(correlation("int4_g32"), 0.9);
 }

@@ -170,6 +170,45 @@ class Models(TinyModelCase):
         found, _ = self.run_json("run", self.model, "--token-ids", ids, "--forced", 2)
         self.assertEqual((found["prompt_ids"], found["completion_ids"]), ([1], [2, 3]))
 
+    # The figures, and what is said beside the answer.
+    def run_said(self, *arguments):
+        path = self.folder / "said.json"
+        done = run(*arguments, "--json", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(path.read_text()), done.stderr
+
+    def test_the_end_of_the_context(self):
+        # The answer ends there, says so and is a success; longer prompts are refused with both
+        # figures. Contexts that end in a block, with one and just behind one.
+        ids = self.write("ids.txt", " ".join(str(3 + i % 200) for i in range(50)))
+        run_ids = ["run", self.model, "--token-ids", ids, "--ignore-eos", "-n", 90]
+        for context in (51, 63, 64, 65, 100, 128):
+            for dtype in ("int4", "int8", "f16"):
+                found, text = self.run_said(
+                    *run_ids, "--context", context, "--kv-cache-dtype", dtype
+                )
+                self.assertEqual(found["finish_reason"], "length")
+                self.assertEqual(found["completion_tokens"], context - 50)
+                self.assertIn(f"where the context of {context} tokens does: raise", text)
+        found, text = self.run_said(*run_ids, "--context", 140)
+        self.assertEqual((found["finish_reason"], found["completion_tokens"]), ("length", 90))
+        self.assertNotIn("where the context", text)
+        for context in (1, 49, 50):
+            done = run(*run_ids, "--context", context)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))  # does not fit
+            self.assertIn(f"the prompt has 50 tokens, the context {context}: shorten", done.stderr)
+
+    def test_the_end_of_the_models_context(self):
+        most = json.loads((self.models / "llama" / "config.json").read_text())[
+            "max_position_embeddings"
+        ]
+        ids = self.write("ids.txt", " ".join(str(3 + i % 200) for i in range(most - 7)))
+        run_ids = ["run", self.model, "--token-ids", ids, "--ignore-eos", "-n", 50]
+        found, text = self.run_said(*run_ids)
+        self.assertEqual((found["finish_reason"], found["completion_tokens"]), ("length", 7))
+        self.assertIn(f"the context of {most} tokens does: the model was made for no more", text)
+        self.refused(*run_ids, "--context", most + 1, words=[f"made for {most}"])
+
     def test_no_prompt(self):
         empty = self.write("empty.txt", "")
         self.refused("run", self.model, words=["-p", "-f"])
