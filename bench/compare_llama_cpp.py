@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Kvart and llama.cpp side by side on this machine, in one run: tokens/s of prefill and decode.
 
-Usage: compare_llama_cpp.py KVART MODEL.gguf [--threads 2] [--prefill 512] [--depths 0 4096]
+Usage: compare_llama_cpp.py KVART MODEL.gguf [--threads 2] [--depths 1 512 2048 4096 8000]
+                            [--caches f16 int8 int4] [--rounds 5]
 
 Needs llama-cpp-python (test/oracle/requirements.txt). Both engines get the same file, the same
 random tokens and the same threads; llama.cpp runs with flash attention and its own cache type of
-the same width. Rounds alternate between the engines and the medians are compared, since absolute
-times on a shared machine mean little.
+the same width. At each depth: the rate of taking the prompt of so many tokens, and of 32 tokens
+decoded after it. Rounds alternate between the engines and the medians are compared, since absolute
+times on a shared machine mean little. --json keeps every round's figures.
 """
 
 import argparse
@@ -20,15 +22,22 @@ import time
 
 import llama_cpp
 
-CACHES = [("f16", "f16", llama_cpp.GGML_TYPE_F16), ("int8", "q8_0", llama_cpp.GGML_TYPE_Q8_0)]
+CACHES = {
+    "f16": ("f16", llama_cpp.GGML_TYPE_F16),
+    "fp8": ("q8_0", llama_cpp.GGML_TYPE_Q8_0),
+    "int8": ("q8_0", llama_cpp.GGML_TYPE_Q8_0),
+    "k8v8": ("q8_0", llama_cpp.GGML_TYPE_Q8_0),
+    "k6v4": ("q5_0", llama_cpp.GGML_TYPE_Q5_0),
+    "int4": ("q4_0", llama_cpp.GGML_TYPE_Q4_0),
+}
 DECODED = 32
 
 
-def llama_run(args, kind, depth, tokens):
-    """Seconds to take `tokens[:depth]` and seconds per token after it."""
+def llama_run(args, kind, tokens):
+    """[(prefill tokens/s, decode tokens/s)] at each depth, in one pass over the deepest prompt."""
     llm = llama_cpp.Llama(
         args.model,
-        n_ctx=depth + DECODED + 64,
+        n_ctx=args.depths[-1] + DECODED * (len(args.depths) + 1),
         n_threads=args.threads,
         n_threads_batch=args.threads,
         n_batch=512,
@@ -38,15 +47,22 @@ def llama_run(args, kind, depth, tokens):
         type_v=kind,
         verbose=False,
     )
-    start = time.perf_counter()
-    llm.eval(tokens[:depth])
-    prefill = time.perf_counter() - start
-    start = time.perf_counter()
-    for token in tokens[depth : depth + DECODED]:
-        llm.eval([token])
-    decode = (time.perf_counter() - start) / DECODED
+    rates = []
+    taken = 0
+    prefill = 0.0
+    for depth in args.depths:
+        start = time.perf_counter()
+        llm.eval(tokens[taken:depth])
+        prefill += time.perf_counter() - start
+        start = time.perf_counter()
+        for token in tokens[depth : depth + DECODED]:
+            llm.eval([token])
+        decode = time.perf_counter() - start
+        llm.n_tokens = depth  # the next prompt tokens take the place of the decoded ones
+        taken = depth
+        rates.append((depth / prefill, DECODED / decode))
     llm.close()
-    return prefill, decode
+    return rates
 
 
 def kvart_run(args, cache, depth, tokens):
@@ -78,7 +94,7 @@ def kvart_run(args, cache, depth, tokens):
         )
         with open(out.name, encoding="utf-8") as file:
             figures = json.load(file)
-    return figures["prefill_s"], figures["decode_s"] / DECODED
+    return depth / figures["prefill_s"], DECODED / figures["decode_s"]
 
 
 def main():
@@ -86,31 +102,35 @@ def main():
     parser.add_argument("kvart")
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefill", type=int, default=512)
-    parser.add_argument("--depths", type=int, nargs="+", default=[0, 4096])
+    parser.add_argument("--depths", type=int, nargs="+", default=[1, 512, 2048, 4096, 8000])
+    parser.add_argument("--caches", nargs="+", choices=CACHES, default=["f16", "int8", "int4"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", help="file for every round's figures")
     args = parser.parse_args()
+    args.depths = sorted(args.depths)
     rng = random.Random(1)
-    tokens = [
-        rng.randrange(100, 40000) for _ in range(max(args.depths + [args.prefill]) + DECODED + 1)
-    ]
-    print(
-        f"{'':22}{'Kvart':>12}{'llama.cpp':>12}{'ratio':>8}   (tokens/s, median of {args.rounds})"
-    )
-    for cache, other, kind in CACHES:
-        for what, depth in [("prefill", args.prefill)] + [
-            ("decode", max(d, 1)) for d in args.depths
-        ]:
-            ours, theirs = [], []
-            for _ in range(args.rounds):
-                index = 0 if what == "prefill" else 1
-                ours.append(kvart_run(args, cache, depth, tokens)[index])
-                theirs.append(llama_run(args, kind, depth, tokens)[index])
-            count = depth if what == "prefill" else 1
-            a, b = count / statistics.median(ours), count / statistics.median(theirs)
-            row = f"{what + ' ' + str(depth):14}{cache:>8}{a:12.1f}{b:12.1f}{a / b:8.2f}"
-            print(f"{row}   against {other}")
-            sys.stdout.flush()
+    tokens = [rng.randrange(100, 40000) for _ in range(args.depths[-1] + DECODED + 1)]
+    print(f"tokens/s, medians of {args.rounds}, {args.threads} threads")
+    print(f"{'':22}{'Kvart':>12}{'llama.cpp':>12}{'ratio':>8}")
+    kept = {}
+    for cache in args.caches:
+        other, kind = CACHES[cache]
+        ours, theirs = [], []
+        for _ in range(args.rounds):
+            ours.append([kvart_run(args, cache, depth, tokens) for depth in args.depths])
+            theirs.append(llama_run(args, kind, tokens))
+        kept[cache] = {"kvart": ours, "llama.cpp": theirs}
+        for index, what in enumerate(("prefill", "decode")):
+            for place, depth in enumerate(args.depths):
+                a = statistics.median(run[place][index] for run in ours)
+                b = statistics.median(run[place][index] for run in theirs)
+                name = f"{what} {depth}"
+                if what == "decode" or depth > 1:
+                    print(f"{name:14}{cache:>8}{a:12.1f}{b:12.1f}{a / b:8.2f}   against {other}")
+        sys.stdout.flush()
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"depths": args.depths, "caches": kept}, file)
 
 
 main()

@@ -87,7 +87,7 @@ inline void integer_scores_tile(const int16_t* q, const float* step, const float
 
 void integer_scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
                     const int16_t* k, int tokens, float* s, Upcoming& next) {
-  for_row_groups<score_rows>(rows, [&]<int n>(int r) {
+  for_row_groups<score_rows, true>(rows, [&]<int n>(int r) {
     const int16_t* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
     for (int t = 0; t < tokens; t += score_group) {
@@ -166,7 +166,7 @@ inline void integer_sum_tile(const int16_t* p, const float* step, const float* a
 
 void integer_sums(const int16_t* p, const float* step, const float* added, int rows,
                   const IntegerSums& sums, float* o, Upcoming& next) {
-  for_row_groups<sum_rows>(rows, [&]<int n>(int r) {
+  for_row_groups<sum_rows, true>(rows, [&]<int n>(int r) {
     const int16_t* row = p + static_cast<size_t>(r) * score_stride;
     IntegerSums of_rows = sums;
     if (sums.factor != nullptr) of_rows.factor = sums.factor + r;

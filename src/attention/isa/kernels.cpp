@@ -56,7 +56,7 @@ inline void scores_tile(const float* q, int head_dim, const float* k, float* s) 
     for (int r = 0; r < rows; ++r) query[r] = load(q + r * head_dim + c);
     for (int t = 0; t < tokens; ++t) {
       const Vec key = load(k + t * head_dim + c);
-      for (int r = 0; r < rows; ++r) sum[r][t] = fma(query[r], key, sum[r][t]);
+      for (int r = 0; r < rows; ++r) sum[r][t] = kept(fma(query[r], key, sum[r][t]));
     }
     c += vec_lanes;
   } while (c < head_dim);
@@ -70,7 +70,7 @@ inline void scores_tile(const float* q, int head_dim, const float* k, float* s) 
 
 void scores(const float* q, int rows, int head_dim, const float* k, int tokens, float* s,
             Upcoming& next) {
-  for_row_groups<score_rows>(rows, [&]<int n>(int r) {
+  for_row_groups<score_rows, false>(rows, [&]<int n>(int r) {
     const float* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
     int t = 0;
@@ -178,7 +178,7 @@ inline void sum_tile(const float* p, int head_dim, const float* v, int tokens, c
     for (int i = 0; i < vecs; ++i) value[i] = load(v + t * head_dim + i * vec_lanes);
     for (int r = 0; r < rows; ++r) {
       const Vec probability = broadcast(p[r * score_stride + t]);
-      for (int i = 0; i < vecs; ++i) sum[r][i] = fma(probability, value[i], sum[r][i]);
+      for (int i = 0; i < vecs; ++i) sum[r][i] = kept(fma(probability, value[i], sum[r][i]));
     }
   }
   for (int r = 0; r < rows; ++r) {
@@ -188,7 +188,7 @@ inline void sum_tile(const float* p, int head_dim, const float* v, int tokens, c
 
 void weighted_sum(const float* p, int rows, int head_dim, const float* v, int tokens,
                   const float* factor, float* o, Upcoming& next) {
-  for_row_groups<sum_rows>(rows, [&]<int n>(int r) {
+  for_row_groups<sum_rows, false>(rows, [&]<int n>(int r) {
     const float* probabilities = p + static_cast<size_t>(r) * score_stride;
     const float* factors = factor == nullptr ? nullptr : factor + r;
     float* out = o + static_cast<size_t>(r) * head_dim;

@@ -5,16 +5,15 @@
 
 namespace kvart::KVART_ISA {
 
-// Calls tile<n>(first) for consecutive groups of n <= max_rows rows, never leaving a last group of
-// one row if there are two or more rows: a lone row has too few independent sums to fill the
-// pipeline.
-template <int max_rows, class Tile>
+// Calls tile<n>(first) for consecutive groups of n <= max_rows rows. With `in_pairs` the last four
+// are two groups of two rather than one of three and a lone row, which integers take longer for.
+template <int max_rows, bool in_pairs, class Tile>
 inline void for_row_groups(int rows, Tile tile) {
   int r = 0;
   while (r < rows) {
     const int left = rows - r;
     int n = left < max_rows ? left : max_rows;
-    if (left == max_rows + 1 && max_rows > 2) n = max_rows - 1;
+    if (in_pairs && left == max_rows + 1 && max_rows > 2) n = max_rows - 1;
     switch (n) {
       case 1:
         tile.template operator()<1>(r);

@@ -81,6 +81,11 @@ inline Vec smaller(Vec a, Vec b) {
 inline Vec magnitude(Vec a) {
   return _mm512_abs_ps(a);
 }
+// Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
+inline Vec kept(Vec sum) {
+  asm("" : "+v"(sum));
+  return sum;
+}
 // 2^n for n = shifted - 1.5 * 2^23, n in [-127, 127]; 0 for -127.
 inline Vec power_of_shifted(Vec shifted) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
@@ -143,6 +148,11 @@ inline Vec smaller(Vec a, Vec b) {
 }
 inline Vec magnitude(Vec a) {
   return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+// Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
+inline Vec kept(Vec sum) {
+  asm("" : "+x"(sum));
+  return sum;
 }
 inline Vec power_of_shifted(Vec shifted) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
@@ -211,6 +221,9 @@ inline Vec smaller(const Vec& a, const Vec& b) {
 }
 inline Vec magnitude(const Vec& a) {
   return each_lane([&](int i) { return a.x[i] < 0 ? -a.x[i] : a.x[i]; });
+}
+inline const Vec& kept(const Vec& sum) {
+  return sum;
 }
 inline Vec power_of_shifted(const Vec& shifted) {
   return each_lane([&](int i) {
