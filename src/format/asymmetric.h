@@ -11,6 +11,7 @@
 #pragma once
 
 #include "format/kernels.h"
+#include "format/quantize.h"
 #include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
@@ -31,10 +32,10 @@ inline ScaleAndMinimum asymmetric_parameters(float low, float high, float steps,
   return {f32_to_f16_saturated((high - f16_to_f32(minimum)) / steps), minimum};
 }
 
-inline uint8_t asymmetric_code(float x, float scale, float minimum, float steps) {
-  const float divisor = scale > 0.0f ? scale : 1.0f;
-  const float code = round_even(clamp((x - minimum) / divisor, 0.0f, steps));
-  return static_cast<uint8_t>(static_cast<int>(scale > 0.0f ? code : 0.0f));
+// What quantizes with these parameters: with a scale of 0 all codes are 0.
+inline void asymmetric_limits(float scale, float steps, float& divisor, float& high) {
+  divisor = scale > 0.0f ? scale : 1.0f;
+  high = scale > 0.0f ? steps : 0.0f;
 }
 
 // The integer codes of both: stored ones less their middle, so that sums of products stay small.
@@ -129,9 +130,13 @@ struct PerChannel : CentredCodes<bits> {
     }
     f16_row_to_f32(scales, d, high);
     f16_row_to_f32(minima, d, low);
+    float divisor[max_head_dim];
+    constexpr float zeros[max_head_dim] = {};
+    for (int c = 0; c < d; ++c) asymmetric_limits(high[c], steps, divisor[c], high[c]);
+    const Quantizer quantizer{low, divisor, zeros, high};
     uint8_t row[max_head_dim];
     for (int t = 0; t < group; ++t) {
-      for (int c = 0; c < d; ++c) row[c] = asymmetric_code(x[t * d + c], high[c], low[c], steps);
+      quantize_row<true>(x + t * d, d, quantizer, 0, row);
       pack_row<bits>(row, d, codes + t * row_bytes(d));
     }
   }
@@ -168,9 +173,12 @@ struct PerTokenAsymmetric : CentredCodes<bits> {
         const ScaleAndMinimum p = asymmetric_parameters(low, high, steps, clip_percent / 100.0f);
         parameters[g * block_tokens + t] = p.scale;
         parameters[(groups(d) + g) * block_tokens + t] = p.minimum;
-        const float scale = f16_to_f32(p.scale);
         const float minimum = f16_to_f32(p.minimum);
-        for (int c = begin; c < end; ++c) row[c] = asymmetric_code(x[c], scale, minimum, steps);
+        constexpr float zero = 0.0f;
+        float divisor, limit;
+        asymmetric_limits(f16_to_f32(p.scale), steps, divisor, limit);
+        const Quantizer quantizer{&minimum, &divisor, &zero, &limit};
+        quantize_row<false>(x + begin, end - begin, quantizer, 0, row + begin);
       }
       pack_row<bits>(row, d, codes + t * row_bytes(d));
     }

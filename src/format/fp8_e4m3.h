@@ -4,6 +4,7 @@
 #pragma once
 
 #include "format/int8.h"
+#include "format/quantize.h"
 #include "format/rows.h"
 
 namespace kvart::KVART_ISA {
@@ -17,6 +18,40 @@ inline uint8_t f32_to_e4m3(float x) {
   const auto subnormal = static_cast<uint32_t>(static_cast<int>(round_even(magnitude * 512.0f)));
   return static_cast<uint8_t>(
       sign | (magnitude < 0.015625f ? subnormal : normal));  // below 2^-6: subnormal
+}
+
+#if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
+// f32_to_e4m3 of eight values.
+inline __m256i f32_to_e4m3_8(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+  const __m256 magnitude =
+      _mm256_min_ps(_mm256_set1_ps(448.0f),
+                    _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff))));
+  const __m256i exact = _mm256_castps_si256(magnitude);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(exact, 20), _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_add_epi32(_mm256_add_epi32(exact, _mm256_set1_epi32(0x7ffff)), odd);
+  const __m256i normal =
+      _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
+  const __m256i subnormal = _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(512.0f)));
+  const __m256 is_subnormal = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0.015625f), _CMP_LT_OQ);
+  const __m256i code = _mm256_blendv_epi8(normal, subnormal, _mm256_castps_si256(is_subnormal));
+  return _mm256_or_si256(code, sign);
+}
+#endif
+
+// codes[c] = x[c] / scale. d: a multiple of 16.
+inline void f32_row_to_e4m3(const float* x, int d, float scale, uint8_t* codes) {
+  int c = 0;
+#if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
+  const __m256 divisor = _mm256_set1_ps(scale);
+  for (; c + 16 <= d; c += 16) {
+    store_low_bytes(f32_to_e4m3_8(_mm256_div_ps(_mm256_loadu_ps(x + c), divisor)),
+                    f32_to_e4m3_8(_mm256_div_ps(_mm256_loadu_ps(x + c + 8), divisor)), codes + c);
+  }
+#endif
+  for (; c < d; ++c) codes[c] = f32_to_e4m3(x[c] / scale);
 }
 
 inline float e4m3_to_f32(uint8_t code) {
@@ -73,7 +108,11 @@ struct fp8_e4m3 {
     for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
       parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 448.0f);
       const float scale = f16_to_f32(parameters[t]);
-      for (int c = 0; c < d; ++c) codes[c] = scale > 0.0f ? f32_to_e4m3(x[c] / scale) : uint8_t{0};
+      if (scale > 0.0f) {
+        f32_row_to_e4m3(x, d, scale, codes);
+      } else {
+        std::memset(codes, 0, static_cast<size_t>(d));
+      }
     }
   }
 

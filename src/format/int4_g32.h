@@ -5,6 +5,7 @@
 #pragma once
 
 #include "format/kernels.h"
+#include "format/quantize.h"
 #include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
@@ -75,11 +76,11 @@ struct int4_g32 {
     }
     const uint16_t stored = f32_to_f16_saturated((high >= -low ? high : low) / -8.0f);
     const float scale = f16_to_f32(stored);
+    const float zero = 0.0f;
     const float divisor = scale != 0.0f ? scale : 1.0f;
-    for (int c = 0; c < n; ++c) {
-      const float code = scale != 0.0f ? round_even(clamp(x[c] / divisor, -8.0f, 7.0f)) : 0.0f;
-      codes[c] = static_cast<uint8_t>(static_cast<int>(code) + 8);
-    }
+    const float least = scale != 0.0f ? -8.0f : 0.0f;
+    const float most = scale != 0.0f ? 7.0f : 0.0f;
+    quantize_row<false>(x, n, {&zero, &divisor, &least, &most}, 8, codes);
     return scale == 0.0f ? uint16_t{0} : stored;
   }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "format/kernels.h"
+#include "format/quantize.h"
 #include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
@@ -10,7 +11,19 @@ namespace kvart::KVART_ISA {
 // The largest magnitude of a row. x: [d].
 inline float row_amax(const float* x, int d) {
   float amax = 0.0f;
-  for (int c = 0; c < d; ++c) {
+  int c = 0;
+#if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256 lanes = _mm256_setzero_ps();
+  for (; c + 8 <= d; c += 8) {
+    // NaN in the first operand gives the second one: it is passed over, as below.
+    lanes = _mm256_max_ps(_mm256_andnot_ps(sign, _mm256_loadu_ps(x + c)), lanes);
+  }
+  float largest[8];
+  _mm256_storeu_ps(largest, lanes);
+  for (const float lane : largest) amax = lane > amax ? lane : amax;
+#endif
+  for (; c < d; ++c) {
     const float magnitude = x[c] < 0.0f ? -x[c] : x[c];
     amax = magnitude > amax ? magnitude : amax;
   }
@@ -30,12 +43,11 @@ struct int8 {
     for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
       parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 127.0f);
       const float scale = f16_to_f32(parameters[t]);
+      const float zero = 0.0f;
       const float divisor = scale > 0.0f ? scale : 1.0f;
-      const float limit = scale > 0.0f ? 127.0f : 0.0f;
-      for (int c = 0; c < d; ++c) {
-        const float code = round_even(clamp(x[c] / divisor, -limit, limit));
-        codes[c] = static_cast<uint8_t>(static_cast<int8_t>(static_cast<int>(code)));
-      }
+      const float high = scale > 0.0f ? 127.0f : 0.0f;
+      const float low = -high;
+      quantize_row<false>(x, d, {&zero, &divisor, &low, &high}, 0, codes);
     }
   }
 
