@@ -229,6 +229,7 @@ void run_all(const Options& options, Isa isa) {
   for (const int head_dim : options.head_dims) {
     for (const int context : options.contexts) {
       std::vector<double> bandwidth;
+      bandwidth.reserve(pools.size());
       for (const auto& pool : pools) bandwidth.push_back(reads.measure(*pool));
       for (const std::string& name : options.policies) {
         Filled filled(options, or_exit(parse_policy(name)).policy, head_dim, context);

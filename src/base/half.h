@@ -8,7 +8,7 @@
 
 namespace kvart {
 
-constexpr float f16_to_f32(uint16_t h) {
+[[gnu::always_inline]] constexpr float f16_to_f32(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1fu;
   uint32_t mantissa = h & 0x3ffu;
@@ -27,7 +27,7 @@ constexpr float f16_to_f32(uint16_t h) {
   return std::bit_cast<float>(sign | (shifted_exponent << 23) | ((mantissa & 0x3ffu) << 13));
 }
 
-constexpr uint16_t f32_to_f16(float value) {
+[[gnu::always_inline]] constexpr uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -54,17 +54,17 @@ constexpr uint16_t f32_to_f16(float value) {
 constexpr float f16_max = 65504.0f;
 
 // As f32_to_f16, but what overflows becomes ±65504: scales and minima are never Inf.
-constexpr uint16_t f32_to_f16_saturated(float value) {
+[[gnu::always_inline]] constexpr uint16_t f32_to_f16_saturated(float value) {
   if (value > f16_max) return 0x7bffu;
   if (value < -f16_max) return 0xfbffu;
   return f32_to_f16(value);
 }
 
-constexpr float bf16_to_f32(uint16_t b) {
+[[gnu::always_inline]] constexpr float bf16_to_f32(uint16_t b) {
   return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
 }
 
-constexpr uint16_t f32_to_bf16(float value) {
+[[gnu::always_inline]] constexpr uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);

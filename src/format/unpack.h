@@ -197,7 +197,10 @@ inline void signed_bytes_to_words(const Source& from, int d, int16_t* out) {
 #if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
   for (; c + 16 <= words; c += 16) Words<16>::widened<false>(from, c).store(out + c);
 #endif
-  for (; c < words; ++c) out[c] = static_cast<int8_t>(from.byte(c));
+  for (; c < words; ++c) {
+    const int byte = from.byte(c);
+    out[c] = static_cast<int16_t>(byte < 128 ? byte : byte - 256);
+  }
 }
 
 // Calls row(source, d, out) for each token's codes: out [count][d]. Heads of the usual sizes get
