@@ -26,7 +26,7 @@ class SharedFunctions(unittest.TestCase):
 
 def main():
     objects = [path for isa in ("avx2", "avx512")
-               for path in sorted(pathlib.Path(sys.argv[1]).glob(f"**/*_{isa}.dir/**/*.o"))]
+               for path in sorted(pathlib.Path(sys.argv[1]).glob(f"CMakeFiles/*_{isa}.dir/**/*.o"))]
     if not objects:
         sys.exit("no objects of AVX2 or AVX-512 found: is this a build folder?")
     bad = 0
