@@ -21,7 +21,7 @@ enum class ScaleAxis {
 // them for integer arithmetic.
 struct IntegerCodes {
   ScaleAxis axis = ScaleAxis::none;
-  int group = 0;
+  int group = 0;            // a multiple of 16
   bool has_offset = false;  // else all offsets are 0
 
   // The codes of tokens [first, first + count). out: [count][head_dim].

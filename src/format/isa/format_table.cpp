@@ -22,6 +22,7 @@ template <class Format>
 constexpr FormatKernels kernels_of() {
   FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}};
   if constexpr (requires { Format::scale_axis; }) {
+    static_assert(Format::scale_group % 16 == 0);
     kernels.integers = {Format::scale_axis, Format::scale_group, Format::has_offset,
                         &Format::code_rows, &Format::code_pairs, &Format::code_parameters};
   }
