@@ -88,7 +88,7 @@ struct PerChannel : CentredCodes<bits> {
                      float* out) {
     float scale[max_head_dim];
     float minimum[max_head_dim];
-    uint8_t row[max_head_dim];
+    int16_t row[max_head_dim];
     int loaded = -1;
     for (int t = first; t < first + count; ++t, out += d) {
       if (t / group != loaded) {
@@ -96,7 +96,7 @@ struct PerChannel : CentredCodes<bits> {
         f16_row_to_f32(parameters + loaded * d, d, scale);
         f16_row_to_f32(parameters + (groups + loaded) * d, d, minimum);
       }
-      unpack_row<bits>(codes + t * row_bytes(d), d, row);
+      codes_to_words<bits>(OneRow{codes + t * row_bytes(d)}, d, 0, row);
       for (int c = 0; c < d; ++c) out[c] = static_cast<float>(row[c]) * scale[c] + minimum[c];
     }
   }
@@ -186,9 +186,9 @@ struct PerTokenAsymmetric : CentredCodes<bits> {
 
   static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
                      float* out) {
-    uint8_t row[max_head_dim];
+    int16_t row[max_head_dim];
     for (int t = first; t < first + count; ++t, out += d) {
-      unpack_row<bits>(codes + t * row_bytes(d), d, row);
+      codes_to_words<bits>(OneRow{codes + t * row_bytes(d)}, d, 0, row);
       for (int g = 0; g < groups(d); ++g) {
         const float scale = f16_to_f32(parameters[g * block_tokens + t]);
         const float minimum = f16_to_f32(parameters[(groups(d) + g) * block_tokens + t]);

@@ -37,14 +37,13 @@ struct int4_g32 {
 
   static void decode(const uint8_t* codes, const uint16_t* parameters, int d, int first, int count,
                      float* out) {
-    uint8_t row[max_head_dim];
+    int16_t row[max_head_dim];
     for (int t = first; t < first + count; ++t, out += d) {
-      unpack_row<4>(codes + t * row_bytes(d), d, row);
+      codes_to_words<4>(OneRow{codes + t * row_bytes(d)}, d, 8, row);
       for (int g = 0; g < groups(d); ++g) {
         const float scale = f16_to_f32(parameters[g * block_tokens + t]);
         const int end = (g + 1) * group < d ? (g + 1) * group : d;
-        for (int c = g * group; c < end; ++c)
-          out[c] = static_cast<float>(static_cast<int>(row[c]) - 8) * scale;
+        for (int c = g * group; c < end; ++c) out[c] = static_cast<float>(row[c]) * scale;
       }
     }
   }

@@ -73,21 +73,6 @@ inline void pack_plane(const uint8_t* codes, int d, int shift, uint8_t* out) {
   }
 }
 
-// The reverse: codes = or |= plane << shift.
-template <int plane_bits, bool first>
-inline void unpack_plane(const uint8_t* in, int d, int shift, uint8_t* codes) {
-  const int bytes = d * plane_bits / 8;
-  constexpr int per_byte = 8 / plane_bits;
-  constexpr unsigned mask = (1u << plane_bits) - 1;
-  for (int j = 0; j < per_byte; ++j) {
-    uint8_t* out = codes + j * bytes;
-    for (int c = 0; c < bytes; ++c) {
-      const auto part = static_cast<uint8_t>(((in[c] >> (plane_bits * j)) & mask) << shift);
-      out[c] = first ? part : static_cast<uint8_t>(out[c] | part);
-    }
-  }
-}
-
 constexpr size_t packed_row_bytes(int bits, int d) {
   return static_cast<size_t>(d) * bits / 8;
 }
@@ -111,26 +96,6 @@ inline void pack_row(const uint8_t* codes, int d, uint8_t* out) {
       out += packed_row_bytes(2, d);
     }
     if constexpr ((bits & 1) != 0) pack_plane<1>(codes, d, 0, out);
-  }
-}
-
-template <int bits>
-inline void unpack_row(const uint8_t* in, int d, uint8_t* codes) {
-  if constexpr (bits == 8) {
-    std::memcpy(codes, in, static_cast<size_t>(d));
-  } else {
-    int left = bits;
-    if constexpr ((bits & 4) != 0) {
-      left -= 4;
-      unpack_plane<4, true>(in, d, left, codes);
-      in += packed_row_bytes(4, d);
-    }
-    if constexpr ((bits & 2) != 0) {
-      left -= 2;
-      unpack_plane<2, (bits & 4) == 0>(in, d, left, codes);
-      in += packed_row_bytes(2, d);
-    }
-    if constexpr ((bits & 1) != 0) unpack_plane<1, bits == 1>(in, d, 0, codes);
   }
 }
 
