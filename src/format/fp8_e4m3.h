@@ -12,7 +12,8 @@ namespace kvart::KVART_ISA {
 inline uint8_t f32_to_e4m3(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = (bits >> 24) & 0x80u;
-  const float magnitude = clamp(std::bit_cast<float>(bits & 0x7fffffffu), 0.0f, 448.0f);
+  const float unclamped = std::bit_cast<float>(bits & 0x7fffffffu);
+  const float magnitude = unclamped < 448.0f ? unclamped : 448.0f;  // NaN too
   const uint32_t exact = std::bit_cast<uint32_t>(magnitude);
   const uint32_t normal = ((exact + 0x7ffffu + ((exact >> 20) & 1u)) >> 20) - (120u << 3);
   const auto subnormal = static_cast<uint32_t>(static_cast<int>(round_even(magnitude * 512.0f)));
