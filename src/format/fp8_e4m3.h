@@ -27,8 +27,8 @@ inline __m256i f32_to_e4m3_8(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
   const __m256 magnitude =
-      _mm256_min_ps(_mm256_set1_ps(448.0f),
-                    _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff))));
+      _mm256_min_ps(_mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff))),
+                    _mm256_set1_ps(448.0f));
   const __m256i exact = _mm256_castps_si256(magnitude);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(exact, 20), _mm256_set1_epi32(1));
   const __m256i rounded =

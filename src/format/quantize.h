@@ -51,7 +51,9 @@ inline void quantize_row(const float* x, int n, const Quantizer& q, int added, u
 #endif
   for (; c < n; ++c) {
     const int i = per_channel ? c : 0;
-    const float code = round_even(clamp((x[c] - q.minimum[i]) / q.divisor[i], q.low[i], q.high[i]));
+    const float y = (x[c] - q.minimum[i]) / q.divisor[i];
+    const float above = y > q.low[i] ? y : q.low[i];  // NaN too
+    const float code = round_even(above < q.high[i] ? above : q.high[i]);
     out[c] = static_cast<uint8_t>(static_cast<int>(code) + added);
   }
 }

@@ -24,11 +24,6 @@ inline float round_even(float x) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 
-inline float clamp(float x, float low, float high) {
-  x = x < low ? low : x;
-  return x > high ? high : x;
-}
-
 // f16 -> f32 for n values. in: [n], out: [n].
 inline void f16_row_to_f32(const uint16_t* in, int n, float* out) {
   int i = 0;
