@@ -41,6 +41,15 @@ int64_t live_allocations = 0;
   return block;
 }
 
+// The one of std::stable_sort; a sanitizer's own would not match the operator delete below.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 [[gnu::noinline]] void operator delete(void* block) noexcept {
   if (block != nullptr) --live_allocations;
   std::free(block);

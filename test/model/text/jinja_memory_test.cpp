@@ -34,6 +34,11 @@ void* operator new(std::size_t size) {
   return reinterpret_cast<char*>(block) + header_bytes;
 }
 
+// The one of std::stable_sort; a sanitizer's own would not match the operator delete below.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size);  // it ends the program rather than throw
+}
+
 void operator delete(void* data) noexcept {
   if (data != nullptr) {
     auto* block = reinterpret_cast<std::size_t*>(static_cast<char*>(data) - header_bytes);
