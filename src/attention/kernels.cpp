@@ -1,7 +1,7 @@
 // The tables of attention kernels: one entry per instruction set.
 #include "attention/kernels.h"
 
-#include "base/check.h"
+#include "base/by_isa.h"
 
 namespace kvart {
 
@@ -16,27 +16,13 @@ KVART_DECLARE_KERNELS(isa_avx512)
 #undef KVART_DECLARE_KERNELS
 
 const AttentionKernels& attention_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return isa_scalar::attention_kernels;
-    case Isa::avx2:
-      return isa_avx2::attention_kernels;
-    case Isa::avx512:
-      return isa_avx512::attention_kernels;
-  }
-  KVART_CHECK(false, "isa %d", static_cast<int>(isa));
+  return by_isa(isa, isa_scalar::attention_kernels, isa_avx2::attention_kernels,
+                isa_avx512::attention_kernels);
 }
 
 const IntegerKernels& integer_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return isa_scalar::integer_kernels;
-    case Isa::avx2:
-      return isa_avx2::integer_kernels;
-    case Isa::avx512:
-      return isa_avx512::integer_kernels;
-  }
-  KVART_CHECK(false, "isa %d", static_cast<int>(isa));
+  return by_isa(isa, isa_scalar::integer_kernels, isa_avx2::integer_kernels,
+                isa_avx512::integer_kernels);
 }
 
 }  // namespace kvart

@@ -1,6 +1,7 @@
 // The registry: every listed format's figures and, for each instruction set, its kernels.
 #include <algorithm>
 
+#include "base/by_isa.h"
 #include "base/check.h"
 #include "format/format_table.h"
 
@@ -44,15 +45,7 @@ const FormatKernels& format_kernels(const FormatInfo* format, Isa isa) {
   static const std::vector<FormatKernels> avx512 = with_infos(isa_avx512::format_kernels);
   const auto index = static_cast<size_t>(format - infos().data());
   KVART_CHECK(index < infos().size(), "not a format of the list");
-  switch (isa) {
-    case Isa::scalar:
-      return scalar[index];
-    case Isa::avx2:
-      return avx2[index];
-    case Isa::avx512:
-      return avx512[index];
-  }
-  return scalar[index];
+  return by_isa(isa, scalar, avx2, avx512)[index];
 }
 
 }  // namespace kvart

@@ -3,48 +3,11 @@
 // that could not be run has changed nothing, and no other sequence of it is hurt.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "failing_new.h"
 #include "kvart/session.h"
-
-namespace {
-
-constexpr int64_t never = -1;
-int64_t successes_left = never;  // allocations before those that fail
-int64_t failures = 0;
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  if (successes_left == 0) {
-    ++failures;
-    throw std::bad_alloc();
-  }
-  if (successes_left > 0) --successes_left;
-  void* block = std::malloc(size == 0 ? 1 : size);
-  if (block == nullptr) throw std::bad_alloc();
-  return block;
-}
-
-// The one of std::stable_sort; a sanitizer's own would not match the operator delete below.
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-[[gnu::noinline]] void operator delete(void* block) noexcept {
-  std::free(block);
-}
-
-void operator delete(void* block, std::size_t) noexcept {
-  operator delete(block);
-}
 
 namespace kvart {
 namespace {
@@ -98,6 +61,7 @@ TEST(SessionNoMemory, AStepIsRunOrChangesNothing) {
       bool thrown = false;
       std::span<const StepResult> results;
       successes_left = n;
+      fails_on = true;
       try {
         results = session->step(requests);
       } catch (const std::bad_alloc&) {

@@ -20,31 +20,35 @@ inline float step_of(Vec largest, Vec zeros, float& inverse) {
   return (inverse > 0 ? top * (1 / largest_word) : 0.0f) + lanes_sum(zeros);
 }
 
-// words[i] = x[i] * inverse, rounded. n: a multiple of vec_lanes.
-inline void to_words(const float* x, int n, float inverse, int16_t* words) {
+// words[i] * step ~ x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i] (null:
+// 1). n: a multiple of vec_lanes, at most max_head_dim.
+inline float row_to_words(const float* x, int n, const float* scales, const float* offsets,
+                          int16_t* words, float& step) {
+  float scaled[max_head_dim];
+  Vec largest = broadcast(0.0f);
+  Vec zeros = broadcast(0.0f);
+  Vec sum = broadcast(0.0f);
+  for (int i = 0; i < n; i += vec_lanes) {
+    const Vec plain = load(x + i);
+    const Vec value = scales == nullptr ? plain : mul(plain, load(scales + i));
+    if (scales != nullptr) store(scaled + i, value);
+    largest = larger(magnitude(value), largest);
+    zeros = fma(value, broadcast(0.0f), zeros);
+    sum = offsets == nullptr ? add(sum, plain) : fma(plain, load(offsets + i), sum);
+  }
+  float inverse;
+  step = step_of(largest, zeros, inverse);
+  const float* values = scales == nullptr ? x : scaled;
   const Vec factor = broadcast(inverse);
-  for (int i = 0; i < n; i += vec_lanes) store_rounded(mul(load(x + i), factor), words + i);
+  for (int i = 0; i < n; i += vec_lanes) store_rounded(mul(load(values + i), factor), words + i);
+  return lanes_sum(sum);
 }
 
 void integer_queries(const float* q, int rows, int head_dim, const float* scales,
                      const float* offsets, int16_t* words, float* step, float* added) {
-  float scaled[max_head_dim];
   for (int r = 0; r < rows; ++r, q += head_dim, words += head_dim) {
-    Vec largest = broadcast(0.0f);
-    Vec zeros = broadcast(0.0f);
-    Vec sum = broadcast(0.0f);
-    for (int c = 0; c < head_dim; c += vec_lanes) {
-      const Vec query = load(q + c);
-      const Vec value = scales == nullptr ? query : mul(query, load(scales + c));
-      if (scales != nullptr) store(scaled + c, value);
-      largest = larger(magnitude(value), largest);
-      zeros = fma(value, broadcast(0.0f), zeros);
-      if (offsets != nullptr) sum = fma(query, load(offsets + c), sum);
-    }
-    float inverse;
-    step[r] = step_of(largest, zeros, inverse);
-    added[r] = offsets == nullptr ? 0 : lanes_sum(sum);
-    to_words(scales == nullptr ? q : scaled, head_dim, inverse, words);
+    const float sum = row_to_words(q, head_dim, scales, offsets, words, step[r]);
+    added[r] = offsets == nullptr ? 0 : sum;
   }
 }
 
@@ -108,23 +112,8 @@ void scale_scores(float* s, int rows, const float* scales) {
 
 void integer_probabilities(const float* p, int rows, int tokens, const float* scales,
                            const float* offsets, int16_t* words, float* step, float* added) {
-  float scaled[score_stride];
   for (int r = 0; r < rows; ++r, p += score_stride, words += score_stride) {
-    Vec largest = broadcast(0.0f);
-    Vec zeros = broadcast(0.0f);
-    Vec sum = broadcast(0.0f);
-    for (int t = 0; t < tokens; t += vec_lanes) {
-      const Vec probability = load(p + t);
-      const Vec value = scales == nullptr ? probability : mul(probability, load(scales + t));
-      if (scales != nullptr) store(scaled + t, value);
-      largest = larger(magnitude(value), largest);
-      zeros = fma(value, broadcast(0.0f), zeros);
-      sum = offsets == nullptr ? add(sum, probability) : fma(probability, load(offsets + t), sum);
-    }
-    float inverse;
-    step[r] = step_of(largest, zeros, inverse);
-    added[r] = lanes_sum(sum);
-    to_words(scales == nullptr ? p : scaled, tokens, inverse, words);
+    added[r] = row_to_words(p, tokens, scales, offsets, words, step[r]);
   }
 }
 
