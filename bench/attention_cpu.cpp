@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <random>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "clock.h"
 #include "kvart/cores.h"
 
 namespace {
@@ -41,24 +41,6 @@ struct Options {
 };
 
 constexpr int fill_rows = 512;
-
-// With one thread its own processor time, so that a busy machine spoils less; else wall time.
-double seconds_now(int threads) {
-  timespec time{};
-  clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// The clock, from a chain of additions that each take one cycle.
-double cycles_per_second() {
-  constexpr int64_t additions = 100'000'000;
-  const double begin = seconds_now(1);
-  int64_t value = 0;
-  for (int64_t i = 0; i < additions; i += 4) {
-    asm volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0" : "+r"(value));
-  }
-  return additions / (seconds_now(1) - begin);
-}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());

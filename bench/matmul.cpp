@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <random>
 #include <string_view>
 #include <vector>
+
+#include "clock.h"
 
 namespace {
 
@@ -49,13 +50,6 @@ constexpr Shape shapes[] = {
 // Weights of a model come from memory at every step: so many bytes of copies are gone through.
 constexpr size_t footprint_bytes = size_t{160} << 20;
 
-// With one thread its own processor time, so that a busy machine spoils less; else wall time.
-double seconds_now(int threads) {
-  timespec time{};
-  clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 template <class Body>
 double median_seconds(int threads, int runs, const Body& body) {
   std::vector<double> seconds;
@@ -66,18 +60,6 @@ double median_seconds(int threads, int runs, const Body& body) {
   }
   std::nth_element(seconds.begin(), seconds.begin() + runs / 2, seconds.end());
   return seconds[static_cast<size_t>(runs / 2)];
-}
-
-// The clock, from a chain of multiplications that each take three cycles.
-double cycles_per_second(int runs) {
-  constexpr int64_t multiplications = 4'000'000;
-  const double seconds = median_seconds(1, runs, [](int) {
-    int64_t value = 3;
-    for (int64_t i = 0; i < multiplications; i += 4) {
-      asm volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(value));
-    }
-  });
-  return 3.0 * multiplications / seconds;
 }
 
 double read_bytes_per_second(ThreadPool& pool, int runs) {
@@ -183,7 +165,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   ThreadPool pool(threads);
-  const Run run{pool, *isa, runs, cycles_per_second(runs), read_bytes_per_second(pool, runs)};
+  const Run run{pool, *isa, runs, cycles_per_second(), read_bytes_per_second(pool, runs)};
   std::printf("%s, %d threads, %.2f GHz, reads %.1f GB/s; medians of %d\n", isa_name(*isa).data(),
               threads, run.clock * 1e-9, run.bandwidth * 1e-9, runs);
   std::printf("%-23s %14s  bytes a weight  one row: time, rate, share of reads  512 rows\n", "",
