@@ -18,8 +18,8 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
     return std::exchange(memory, memory + round_up(floats, 32));
   };
   Scratch s;
-  const auto take_words = [&take](size_t words) {
-    return reinterpret_cast<int16_t*>(take(round_up(words, 2) / 2));
+  const auto take_integers = [&take](size_t values) {
+    return reinterpret_cast<int16_t*>(take(round_up(values, 2) / 2));
   };
   s.q = take(rows * limits_.head_dim);
   s.scores = take(rows * score_stride);
@@ -27,10 +27,10 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
   s.part = take(limits_.partial_floats());
   s.total = take(limits_.partial_floats());
   s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
-  s.query_words = take_words(rows * limits_.head_dim);
+  s.query_integers = take_integers(rows * limits_.head_dim);
   s.query_step = take(rows);
   s.query_added = take(rows);
-  s.probability_words = take_words(rows * score_stride);
+  s.probability_integers = take_integers(rows * score_stride);
   s.probability_step = take(rows);
   s.probability_added = take(rows);
   s.scales = take(max_parameters);
@@ -113,7 +113,7 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   total.clear(rows, job.head_dim);
   load_queries(job, tile, s);
   for (int span = tile.first_span(); span < tile.end_span(); ++span) {
-    span_partial(job, tile, span, s, part);
+    span_partial(job, tile, span, tile.block + 1, s, part);
     kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
   }
   write_out(job, tile, total);
@@ -133,19 +133,29 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
   KVART_CHECK(entries >= 2 * split, "%zu entries for %zu tiles", entries, split);
   const auto per_round = static_cast<int>(
       std::min<size_t>((entries - split) / split, static_cast<size_t>(most_spans)));
+  const int per_task =
+      std::max(1, static_cast<int>(split) * per_round / (2 * split_factor * pool_->threads()));
+  const int tasks_per_tile = (per_round + per_task - 1) / per_task;
   float* totals = shared_.data();
   float* parts = totals + split * entry;
   for (int base = 0; base < most_spans; base += per_round) {
     const auto compute = [&](int index, int thread) {
-      const Tile& tile = tiles_[index / per_round];
-      const int span = tile.first_span() + base + index % per_round;
-      if (span >= tile.end_span()) return;
+      const size_t i = static_cast<size_t>(index) / tasks_per_tile;
+      const Tile& tile = tiles_[i];
+      const int from = index % tasks_per_tile * per_task;
+      const int first = tile.first_span() + base;
+      const int end = std::min(std::min(from + per_task, per_round), tile.end_span() - first);
+      if (from >= end) return;
+      const int end_block = std::min((first + end) * span_blocks, tile.block + 1);
       const Scratch s = scratch(thread);
       load_queries(job, tile, s);
-      span_partial(job, tile, span, s,
-                   Partial(parts + index * entry, tile.tokens * job.group, job.head_dim));
+      for (int j = from; j < end; ++j) {
+        const Partial part(parts + (i * per_round + j) * entry, tile.tokens * job.group,
+                           job.head_dim);
+        span_partial(job, tile, first + j, end_block, s, part);
+      }
     };
-    pool_->run(static_cast<int>(split) * per_round, std::ref(compute));
+    pool_->run(static_cast<int>(split) * tasks_per_tile, std::ref(compute));
     for (size_t i = 0; i < split; ++i) {
       const Tile& tile = tiles_[i];
       const int rows = tile.tokens * job.group;

@@ -64,14 +64,14 @@ class CpuAttention final : public Attention {
     float* q;
     float* scores;
     float* factor;
-    float* decoded;  // K or V of some tokens of a block, as floats or as 16-bit integers
+    float* decoded;  // K or V of some tokens of a block, as floats or as integers
     float* part;
     float* total;
     // Queries and probabilities for integer codes: see IntegerKernels.
-    int16_t* query_words;
+    int16_t* query_integers;
     float* query_step;
     float* query_added;
-    int16_t* probability_words;
+    int16_t* probability_integers;
     float* probability_step;
     float* probability_added;
     float* scales;  // parameters of one group of codes
@@ -99,21 +99,22 @@ class CpuAttention final : public Attention {
   void load_queries(const Job& job, const Tile& tile, const Scratch& scratch) const;
   // Scores and sums of one block; they fetch what comes next.
   void float_scores(const SideBytes& k, int rows, int head_dim, int tokens, const Scratch& scratch,
-                    Upcoming& next) const;
+                    Upcoming next) const;
   void float_sums(const SideBytes& v, int rows, int head_dim, int tokens, const Scratch& scratch,
-                  float* o, Upcoming& next) const;
+                  float* o, Upcoming next) const;
   void integer_scores(const SideBytes& k, int rows, int head_dim, const Scratch& scratch,
-                      Upcoming& next) const;
+                      Upcoming next) const;
   void channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,
-                           float* o, Upcoming& next) const;
+                           float* o, Upcoming next) const;
   void token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,
-                         float* o, Upcoming& next) const;
+                         float* o, Upcoming next) const;
   void block_scores(const SideBytes& k, int rows, int head_dim, int tokens, const Scratch& scratch,
-                    Upcoming& next) const;
+                    Upcoming next) const;
   void block_sums(const SideBytes& v, int rows, int head_dim, int tokens, const Scratch& scratch,
-                  float* o, Upcoming& next) const;
-  void span_partial(const Job& job, const Tile& tile, int span, const Scratch& scratch,
-                    const Partial& part);
+                  float* o, Upcoming next) const;
+  // Blocks up to `next_end` are this thread's next ones: they are fetched ahead.
+  void span_partial(const Job& job, const Tile& tile, int span, int next_end,
+                    const Scratch& scratch, const Partial& part);
   void write_out(const Job& job, const Tile& tile, const Partial& total) const;
   void whole_tile(const Job& job, const Tile& tile, const Scratch& scratch);
   void split_rounds(const Job& job, size_t split);

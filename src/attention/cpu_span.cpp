@@ -34,8 +34,8 @@ void CpuAttention::load_queries(const Job& job, const Tile& tile, const Scratch&
   }
   const IntegerCodes& k = layers_[job.layer].k->integers;
   if (k.axis == ScaleAxis::token && has_integer_scores(k, job.head_dim)) {
-    integers_.queries(s.q, tile.tokens * job.group, job.head_dim, nullptr, nullptr, s.query_words,
-                      s.query_step, s.query_added);
+    integers_.queries(s.q, tile.tokens * job.group, job.head_dim, nullptr, nullptr,
+                      s.query_integers, s.query_step, s.query_added);
   }
 }
 
@@ -79,47 +79,49 @@ bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleR
 }  // namespace
 
 void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int tokens,
-                                const Scratch& s, Upcoming& next) const {
+                                const Scratch& s, Upcoming next) const {
   const int step = step_tokens(head_dim, decoded_values);
+  const int parts = (tokens + step - 1) / step;
   for (int t = 0; t < tokens; t += step) {
     const int count = std::min(step, tokens - t);
     const int padded = static_cast<int>(round_up(count, score_group));
     k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
     std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
-    kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t, next);
+    kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t,
+                    next.part(t / step, parts));
   }
 }
 
 void CpuAttention::float_sums(const SideBytes& v, int rows, int head_dim, int tokens,
-                              const Scratch& s, float* o, Upcoming& next) const {
+                              const Scratch& s, float* o, Upcoming next) const {
   const int step = step_tokens(head_dim, decoded_values);
+  const int parts = (tokens + step - 1) / step;
   for (int t = 0; t < tokens; t += step) {
     const int count = std::min(step, tokens - t);
     v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
     kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
-                          t == 0 ? s.factor : nullptr, o, next);
+                          t == 0 ? s.factor : nullptr, o, next.part(t / step, parts));
   }
 }
 
 // Scores of all 64 tokens of a sealed block. Scales of channels go into the queries, those of
 // tokens into the scores.
 void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, const Scratch& s,
-                                  Upcoming& next) const {
+                                  Upcoming next) const {
   const IntegerCodes& codes = k.format->integers;
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
-  const int step = std::min(step_tokens(head_dim, code_words), group);
-  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  const int step = std::min(step_tokens(head_dim, code_values), group);
   for (int first = 0; first < block_tokens; first += group) {
     if (per_channel) {
       codes.parameters(k.parameters, head_dim, first / group, s.scales, s.offsets);
       integers_.queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
-                        s.query_words, s.query_step, s.query_added);
+                        s.query_integers, s.query_step, s.query_added);
     }
     for (int t = first; t < first + group; t += step) {
-      codes.rows(k.codes, head_dim, t, step, words);
-      integers_.scores(s.query_words, s.query_step, s.query_added, rows, head_dim, words, step,
-                       s.scores + t, next);
+      codes.rows(k.codes, head_dim, t, step, s.decoded);
+      integers_.scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, s.decoded,
+                       step, s.scores + t, next.part(t / step, block_tokens / step));
     }
   }
   if (per_channel) return;
@@ -129,18 +131,18 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
 
 // Scales of channels multiply the sums.
 void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
-                                       float* o, Upcoming& next) const {
+                                       float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const int step = std::min(step_tokens(head_dim, code_words), codes.group);
-  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  const int step = std::min(step_tokens(head_dim, code_values), codes.group);
   for (int first = 0; first < block_tokens; first += codes.group) {
     codes.parameters(v.parameters, head_dim, first / codes.group, s.scales, s.offsets);
     integers_.probabilities(s.scores + first, rows, codes.group, nullptr, nullptr,
-                            s.probability_words, s.probability_step, s.probability_added);
+                            s.probability_integers, s.probability_step, s.probability_added);
     for (int t = first; t < first + codes.group; t += step) {
-      codes.pairs(v.codes, head_dim, t, step, words);
-      const IntegerSums sums{words,
+      codes.columns(v.codes, head_dim, t, step, s.decoded);
+      const IntegerSums sums{s.decoded,
                              step,
+                             t - first,
                              head_dim,
                              0,
                              head_dim,
@@ -148,27 +150,29 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                              s.offsets,
                              codes.has_offset && t == first,
                              t == 0 ? s.factor : nullptr};
-      integers_.sums(s.probability_words + (t - first), s.probability_step, s.probability_added,
-                     rows, sums, o, next);
+      integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
+                     next.part(t / step, block_tokens / step));
     }
   }
 }
 
 // Scales of tokens multiply the probabilities, for each group of channels anew.
 void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
-                                     float* o, Upcoming& next) const {
+                                     float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const int step = step_tokens(head_dim, code_words);
-  auto* words = reinterpret_cast<int16_t*>(s.decoded);
+  const int step = step_tokens(head_dim, code_values);
+  const int groups = (head_dim + codes.group - 1) / codes.group;
   for (int t = 0; t < block_tokens; t += step) {
-    codes.pairs(v.codes, head_dim, t, step, words);
-    for (int channel = 0; channel < head_dim; channel += codes.group) {
-      codes.parameters(v.parameters, head_dim, channel / codes.group, s.scales, s.offsets);
+    codes.columns(v.codes, head_dim, t, step, s.decoded);
+    for (int group = 0; group < groups; ++group) {
+      const int channel = group * codes.group;
+      codes.parameters(v.parameters, head_dim, group, s.scales, s.offsets);
       integers_.probabilities(s.scores + t, rows, step, s.scales + t,
-                              codes.has_offset ? s.offsets + t : nullptr, s.probability_words,
+                              codes.has_offset ? s.offsets + t : nullptr, s.probability_integers,
                               s.probability_step, s.probability_added);
-      const IntegerSums sums{words,
+      const IntegerSums sums{s.decoded,
                              step,
+                             0,
                              head_dim,
                              channel,
                              std::min(channel + codes.group, head_dim),
@@ -176,25 +180,23 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                              nullptr,
                              codes.has_offset,
                              t == 0 ? s.factor : nullptr};
-      integers_.sums(s.probability_words, s.probability_step, s.probability_added, rows, sums, o,
-                     next);
+      integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
+                     next.part(t / step * groups + group, block_tokens / step * groups));
     }
   }
 }
 
 namespace {
 
-// The codes and parameters of a side, to be fetched while `tiles` tiles are computed.
-Upcoming upcoming(const SideBytes& side, int head_dim, int tiles) {
-  const size_t bytes = side.format->info->side_bytes(head_dim);
-  const auto lines = static_cast<int>(bytes / 64);
-  return {side.codes, side.codes + bytes, (lines + tiles - 1) / tiles};
+// The codes and parameters of a side.
+Upcoming upcoming(const SideBytes& side, int head_dim) {
+  return {side.codes, side.codes + side.format->info->side_bytes(head_dim)};
 }
 
 }  // namespace
 
 void CpuAttention::block_scores(const SideBytes& k, int rows, int head_dim, int tokens,
-                                const Scratch& s, Upcoming& next) const {
+                                const Scratch& s, Upcoming next) const {
   if (has_integer_scores(k.format->integers, head_dim)) {
     integer_scores(k, rows, head_dim, s, next);
   } else {
@@ -203,7 +205,7 @@ void CpuAttention::block_scores(const SideBytes& k, int rows, int head_dim, int 
 }
 
 void CpuAttention::block_sums(const SideBytes& v, int rows, int head_dim, int tokens,
-                              const Scratch& s, float* o, Upcoming& next) const {
+                              const Scratch& s, float* o, Upcoming next) const {
   switch (v.format->integers.axis) {
     case ScaleAxis::channel:
       return channel_scaled_sums(v, rows, head_dim, s, o, next);
@@ -214,11 +216,10 @@ void CpuAttention::block_sums(const SideBytes& v, int rows, int head_dim, int to
   }
 }
 
-void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, const Scratch& s,
-                                const Partial& part) {
+void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, int next_end,
+                                const Scratch& s, const Partial& part) {
   const int rows = tile.tokens * job.group;
   const int head_dim = job.head_dim;
-  const int row_groups = (rows + 2) / 3;
   part.clear(rows, head_dim);
   const int first = std::max(span * span_blocks, tile.first_block);
   const int end = std::min((span + 1) * span_blocks, tile.block + 1);
@@ -226,18 +227,16 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, cons
     const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
     const int tokens =
         static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
-    const SideBytes v = side_bytes(job, tile, block, v_side);
-    Upcoming next = upcoming(v, head_dim, row_groups * (block_tokens / score_group));
-    block_scores(side_bytes(job, tile, block, k_side), rows, head_dim, tokens, s, next);
+    Upcoming next_k, next_v;
+    if (block + 1 < next_end) {
+      next_k = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim);
+      next_v = upcoming(side_bytes(job, tile, block + 1, v_side), head_dim);
+    }
+    block_scores(side_bytes(job, tile, block, k_side), rows, head_dim, tokens, s, next_k);
     const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
     kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
                      job.params.soft_cap, part.state, s.factor);
-    next = {};
-    if (block + 1 < end) {
-      next = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim,
-                      row_groups * ((head_dim + 31) / 32));
-    }
-    block_sums(v, rows, head_dim, tokens, s, part.o, next);
+    block_sums(side_bytes(job, tile, block, v_side), rows, head_dim, tokens, s, part.o, next_v);
   }
 }
 

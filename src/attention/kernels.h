@@ -3,10 +3,12 @@
 // on the tile it is in, so one row gives the same bits in a decode step and in a prefill tile.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/cpu.h"
+#include "format/kernels.h"
 
 namespace kvart {
 
@@ -26,19 +28,24 @@ struct SoftmaxState {
   float* sum;      // [rows]
 };
 
-// Bytes that will be read next: the products fetch `lines_per_tile` cache lines with each of their
-// tiles, about score_rows x 4 tokens or sum_rows x 32 channels, and move `at` on.
+// Bytes that will be read next: products fetch them while they compute.
 struct Upcoming {
   const uint8_t* at = nullptr;
   const uint8_t* end = nullptr;
-  int lines_per_tile = 0;
+
+  // Part i of n about equal ones, in whole cache lines.
+  [[nodiscard]] Upcoming part(int i, int n) const {
+    const ptrdiff_t lines = (end - at + 63) / 64;
+    const auto place = [&](ptrdiff_t k) { return std::min(at + lines * k / n * 64, end); };
+    return {place(i), place(i + 1)};
+  }
 };
 
 struct AttentionKernels {
   // s[r][t] = sum over c of q[r][c] * k[t][c]. q: [rows][head_dim], k: [tokens][head_dim], s:
   // [rows][score_stride]. tokens is a multiple of score_group; head_dim one of 16.
   void (*scores)(const float* q, int rows, int head_dim, const float* k, int tokens, float* s,
-                 Upcoming& next);
+                 Upcoming next);
 
   // One block's step of the online soft-max: replaces scores s [rows][score_stride] by
   // probabilities relative to the row's new maximum (0 outside visible[r]; visible null: all 64
@@ -50,7 +57,7 @@ struct AttentionKernels {
   // o[r][c] = factor[r] * o[r][c] + sum over t of p[r][t] * v[t][c], tokens in order. factor
   // null: 1. p: [rows][score_stride], v: [tokens][head_dim], o: [rows][head_dim].
   void (*weighted_sum)(const float* p, int rows, int head_dim, const float* v, int tokens,
-                       const float* factor, float* o, Upcoming& next);
+                       const float* factor, float* o, Upcoming next);
 
   // Adds the partial result of a span to the total of the spans before it. A row that saw nothing
   // in the span is left as it is.
@@ -67,8 +74,9 @@ struct AttentionKernels {
 
 // What IntegerKernels::sums adds to the output.
 struct IntegerSums {
-  const int16_t* v;  // [tokens/2][head_dim][2]
+  const void* v;  // columns of codes (format/kernels.h)
   int tokens;
+  int first_token;  // of the probabilities
   int head_dim;
   int first_channel;  // channels [first_channel, end_channel), both multiples of 16
   int end_channel;
@@ -79,33 +87,37 @@ struct IntegerSums {
 };
 
 // Scores and sums on integer codes (format/kernels.h). Queries and probabilities are taken as
-// 16-bit integers times a step of their row, 1/32767 of its largest value; the products are summed
-// exactly, so the results are the same bits however they are tiled, and on every instruction set
-// but for the rounding of a few last operations. NaN and infinities make their row NaN.
+// integers of two signed bytes, 256 * high + low, times a step of their row, 1/32639 of its largest
+// value; the products are summed exactly, so the results are the same bits however they are tiled,
+// and on every instruction set but for the rounding of a few last operations. NaN and infinities
+// make their row NaN. Where codes are words, a row of n integers is n words; where they are bytes,
+// it is the n high bytes, then the n low ones.
 struct IntegerKernels {
-  // words[r][c] * step[r] ~ q[r][c] * scales[c] (scales null: 1); added[r] = sum over c of q[r][c]
-  // * offsets[c] (null: 0). q, words: [rows][head_dim].
-  void (*queries)(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
-                  int16_t* words, float* step, float* added);
+  CodeLayout layout;
 
-  // s[r][t] = step[r] * (sum over c of q[r][c] * k[t][c]) + added[r]. k: [tokens][head_dim], s:
-  // [rows][score_stride]; tokens is a multiple of score_group.
+  // integers[r][c] * step[r] ~ q[r][c] * scales[c] (scales null: 1); added[r] = sum over c of
+  // q[r][c] * offsets[c] (null: 0). q, integers: [rows][head_dim].
+  void (*queries)(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
+                  int16_t* integers, float* step, float* added);
+
+  // s[r][t] = step[r] * (sum over c of q[r][c] * k[t][c]) + added[r]. k: [tokens][head_dim], rows
+  // of codes; s: [rows][score_stride]; tokens is a multiple of 16.
   void (*scores)(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
-                 const int16_t* k, int tokens, float* s, Upcoming& next);
+                 const void* k, int tokens, float* s, Upcoming next);
 
   // s[r][t] *= scales[t] for all 64 tokens.
   void (*scale_scores)(float* s, int rows, const float* scales);
 
-  // words[r][t] * step[r] ~ p[r][t] * scales[t] (scales null: 1); added[r] = sum over t of p[r][t]
-  // * offsets[t] (null: 1). p, words: [rows][score_stride]; tokens is a multiple of 16.
+  // integers[r][t] * step[r] ~ p[r][t] * scales[t] (scales null: 1); added[r] = sum over t of
+  // p[r][t] * offsets[t] (null: 1). p, integers: [rows][score_stride]; tokens is a multiple of 16.
   void (*probabilities)(const float* p, int rows, int tokens, const float* scales,
-                        const float* offsets, int16_t* words, float* step, float* added);
+                        const float* offsets, int16_t* integers, float* step, float* added);
 
   // o[r][c] = factor[r] * o[r][c] + step[r] * channel_scales[c] * (sum over t of p[r][t] * v[t][c])
   // + added[r] * channel_offsets[c], the last term only if `add`. p: [rows][score_stride], o:
   // [rows][head_dim].
   void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
-               const IntegerSums& what, float* o, Upcoming& next);
+               const IntegerSums& what, float* o, Upcoming next);
 };
 
 // isa must be one that this machine has.

@@ -30,7 +30,7 @@ inline constexpr int split_factor = 4;
 inline constexpr int min_partials_per_tile = 4;
 // K or V of so many values are decoded at a time: 16 KiB of floats, half of a first-level cache.
 inline constexpr int decoded_values = 4096;
-inline constexpr int code_words = 8192;  // and of so many as 16-bit integers
+inline constexpr int code_values = 8192;  // and of so many as integers of two bytes at most
 // Parameters of a group of codes: one for each channel or token.
 inline constexpr int max_parameters = 256;
 // Steps with fewer values than this are not worth waking threads for.

@@ -43,17 +43,8 @@ template <int bits>
 struct CentredCodes {
   static constexpr bool has_offset = true;
   static constexpr int centre = 1 << (bits - 1);
+  using Codes = PackedCodes<bits, centre>;
 
-  static void code_rows(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_row(
-        codes, packed_row_bytes(bits, d), d, first, count, out,
-        [](OneRow row, int size, int16_t* to) { codes_to_words<bits>(row, size, centre, to); });
-  }
-  static void code_pairs(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_pair(
-        codes, packed_row_bytes(bits, d), d, first, count, out,
-        [](TwoRows rows, int size, int16_t* to) { codes_to_words<bits>(rows, size, centre, to); });
-  }
   // code * scale + minimum = (code - centre) * scale + (centre * scale + minimum)
   static void add_centre(const float* scales, int n, float* offsets) {
     for (int i = 0; i < n; ++i) offsets[i] += static_cast<float>(centre) * scales[i];

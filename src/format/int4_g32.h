@@ -51,15 +51,8 @@ struct int4_g32 {
   static constexpr ScaleAxis scale_axis = ScaleAxis::token;
   static constexpr int scale_group = group;
   static constexpr bool has_offset = false;
+  using Codes = PackedCodes<4, 8>;
 
-  static void code_rows(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_row(codes, row_bytes(d), d, first, count, out,
-             [](OneRow row, int size, int16_t* to) { codes_to_words<4>(row, size, 8, to); });
-  }
-  static void code_pairs(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_pair(codes, row_bytes(d), d, first, count, out,
-              [](TwoRows rows, int size, int16_t* to) { codes_to_words<4>(rows, size, 8, to); });
-  }
   static void code_parameters(const uint16_t* parameters, int /*d*/, int index, float* scales,
                               float* /*offsets*/) {
     f16_row_to_f32(parameters + index * block_tokens, block_tokens, scales);

@@ -63,15 +63,8 @@ struct int8 {
   static constexpr ScaleAxis scale_axis = ScaleAxis::token;
   static constexpr int scale_group = max_head_dim;
   static constexpr bool has_offset = false;
+  using Codes = SignedBytes;
 
-  static void code_rows(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_row(codes, row_bytes(d), d, first, count, out,
-             [](OneRow row, int size, int16_t* to) { signed_bytes_to_words(row, size, to); });
-  }
-  static void code_pairs(const uint8_t* codes, int d, int first, int count, int16_t* out) {
-    each_pair(codes, row_bytes(d), d, first, count, out,
-              [](TwoRows rows, int size, int16_t* to) { signed_bytes_to_words(rows, size, to); });
-  }
   static void code_parameters(const uint16_t* parameters, int /*d*/, int /*index*/, float* scales,
                               float* /*offsets*/) {
     f16_row_to_f32(parameters, block_tokens, scales);

@@ -17,17 +17,23 @@ enum class ScaleAxis {
   token,    // a token, over IntegerCodes::group channels (or all of them, if there are fewer)
 };
 
-// Formats whose values are value = code * scale + offset with integer codes, |code| <= 128, offer
-// them for integer arithmetic.
+// How integer codes lie for products that add neighbours: 16-bit words, or bytes of code + 128
+// where an instruction multiplies and adds four unsigned bytes at a time.
+enum class CodeLayout { words, bytes };
+
+// Formats whose values are value = code * scale + offset with integer codes, -128 <= code < 128,
+// offer them for integer arithmetic.
 struct IntegerCodes {
   ScaleAxis axis = ScaleAxis::none;
   int group = 0;            // a multiple of 16
   bool has_offset = false;  // else all offsets are 0
+  CodeLayout layout = CodeLayout::words;
 
-  // The codes of tokens [first, first + count). out: [count][head_dim].
-  void (*rows)(const uint8_t* codes, int head_dim, int first, int count, int16_t* out) = nullptr;
-  // Those of two tokens side by side; first and count are even. out: [count/2][head_dim][2].
-  void (*pairs)(const uint8_t* codes, int head_dim, int first, int count, int16_t* out) = nullptr;
+  // The codes of tokens [first, first + count). out: [count][head_dim] words or bytes.
+  void (*rows)(const uint8_t* codes, int head_dim, int first, int count, void* out) = nullptr;
+  // Those of some tokens side by side, two words or four bytes: first and count are multiples of
+  // four. out: [count/2][head_dim][2] words or [count/4][head_dim][4] bytes.
+  void (*columns)(const uint8_t* codes, int head_dim, int first, int count, void* out) = nullptr;
   // Scales and offsets of group number `index` of the block, one for each channel ([head_dim]) or
   // token ([64]).
   void (*parameters)(const uint16_t* parameters, int head_dim, int index, float* scales,

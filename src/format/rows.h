@@ -27,6 +27,12 @@ inline float round_even(float x) {
 // f16 -> f32 for n values. in: [n], out: [n].
 inline void f16_row_to_f32(const uint16_t* in, int n, float* out) {
   int i = 0;
+#if defined(KVART_ISA_avx512)
+  for (; i + 16 <= n; i += 16) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i));
+    _mm512_storeu_ps(out + i, _mm512_cvtph_ps(half));
+  }
+#endif
 #if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
   for (; i + 8 <= n; i += 8) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i));

@@ -10,6 +10,7 @@
 
 #include "attention/kernels.h"
 #include "base/half.h"
+#include "code_layout.h"
 
 namespace kvart {
 namespace {
@@ -76,25 +77,27 @@ TEST_P(Kernels, RowsDoNotDependOnEachOther) {
   }
 }
 
-std::vector<int16_t> random_words(size_t count, int largest, uint64_t seed) {
+std::vector<int> random_integers(size_t count, int most, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_int_distribution<int> word(-largest, largest);
-  std::vector<int16_t> x(count);
-  for (int16_t& value : x) value = static_cast<int16_t>(word(random));
+  std::uniform_int_distribution<int> uniform(-most, most);
+  std::vector<int> x(count);
+  for (int& value : x) value = uniform(random);
   return x;
 }
 
-// The largest sums that fit: 256 channels of 32767 and codes of 128 stay below 2^31.
+// The largest sums that fit: 256 channels of 32639 and codes of 128 stay below 2^31.
 TEST_P(Kernels, IntegerScoresAreExactSums) {
   for (int d = 16; d <= 256; d += 16) {
     for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
-      std::vector<int16_t> q = random_words(rows * d, 32767, d);
-      std::vector<int16_t> k = random_words(64 * d, 128, d + 1);
-      std::fill_n(q.begin(), d, int16_t{32767});
-      std::fill_n(k.begin(), d, int16_t{-128});
+      std::vector<int> q = random_integers(rows * d, 32639, d);
+      std::vector<int> k = random_integers(64 * d, 128, d + 1);
+      for (int& code : k) code = std::min(code, 127);
+      std::fill_n(q.begin(), d, 32639);
+      std::fill_n(k.begin(), d, -128);
       const std::vector<float> step(rows, 0.5f), added(rows, 4.0f);
       std::vector<float> s(rows * 64, NAN);
-      integers.scores(q.data(), step.data(), added.data(), rows, d, k.data(), 64, s.data(), next);
+      integers.scores(rows_of_integers(integers.layout, q, d).data(), step.data(), added.data(),
+                      rows, d, rows_of_codes(integers.layout, k).data(), 64, s.data(), next);
       for (int r = 0; r < rows; ++r) {
         for (int t = 0; t < 64; ++t) {
           int64_t sum = 0;
@@ -107,26 +110,29 @@ TEST_P(Kernels, IntegerScoresAreExactSums) {
 }
 
 TEST_P(Kernels, IntegerSumsAreExactSums) {
+  const int first_token = 16;
   for (int d = 16; d <= 256; d += 16) {
     for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
-      const std::vector<int16_t> p = random_words(rows * 64, 32767, d);
-      const std::vector<int16_t> v = random_words(64 * d, 128, d + 1);
+      const std::vector<int> p = random_integers(rows * 64, 32639, d);
+      std::vector<int> v = random_integers(32 * d, 128, d + 1);
+      for (int& code : v) code = std::min(code, 127);
+      const std::vector<int16_t> p_rows = rows_of_integers(integers.layout, p, 64);
+      const std::vector<int16_t> columns = columns_of_codes(integers.layout, v, d);
       const std::vector<float> step(rows, 0.25f), added(rows, 3.0f), factor(rows, 2.0f);
       const std::vector<float> scales(d, 0.5f), offsets(d, 8.0f);
       for (const bool add : {false, true}) {
         std::vector<float> o(rows * d, 1.0f);
-        IntegerSums what{v.data(), 32,           d, 0, d / 32 * 16, scales.data(), offsets.data(),
-                         add,      factor.data()};
-        integers.sums(p.data(), step.data(), added.data(), rows, what, o.data(), next);
+        IntegerSums what{columns.data(), 32,  first_token,  d, 0, d / 32 * 16, scales.data(),
+                         offsets.data(), add, factor.data()};
+        integers.sums(p_rows.data(), step.data(), added.data(), rows, what, o.data(), next);
         what.first_channel = what.end_channel;
         what.end_channel = d;
         what.channel_scales = what.channel_offsets = what.factor = nullptr;
-        integers.sums(p.data(), step.data(), added.data(), rows, what, o.data(), next);
+        integers.sums(p_rows.data(), step.data(), added.data(), rows, what, o.data(), next);
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < d; ++c) {
             int64_t sum = 0;
-            for (int t = 0; t < 32; ++t)
-              sum += int64_t{p[r * 64 + t]} * v[t / 2 * 2 * d + 2 * c + t % 2];
+            for (int t = 0; t < 32; ++t) sum += int64_t{p[r * 64 + first_token + t]} * v[t * d + c];
             const bool first = c < d / 32 * 16;
             const float expected = static_cast<float>(sum) * (first ? 0.125f : 0.25f) +
                                    (first ? 2.0f : 1.0f) + (add ? (first ? 24.0f : 3.0f) : 0.0f);
@@ -138,27 +144,28 @@ TEST_P(Kernels, IntegerSumsAreExactSums) {
   }
 }
 
-// Rounded to the nearest of 65,535 values; the largest one exactly; what is added in floats.
+// Rounded to the nearest of 65,279 values; the largest one exactly; what is added in floats.
 TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
   for (const int d : {16, 64, 80, 128, 256}) {
     const int rows = 3;
     const std::vector<float> q = random_floats(rows * d, d), scales = random_floats(256, 8);
     const std::vector<float> offsets = random_floats(256, 9);
-    std::vector<int16_t> words(rows * 256);
+    std::vector<int16_t> values(rows * 256);
     std::vector<float> step(rows), added(rows);
     for (const bool scaled : {false, true}) {
       integers.queries(q.data(), rows, d, scaled ? scales.data() : nullptr,
-                       scaled ? offsets.data() : nullptr, words.data(), step.data(), added.data());
+                       scaled ? offsets.data() : nullptr, values.data(), step.data(), added.data());
       for (int r = 0; r < rows; ++r) {
         double sum = 0;
         int largest = 0;
         for (int c = 0; c < d; ++c) {
           const float x = q[r * d + c] * (scaled ? scales[c] : 1.0f);
-          ASSERT_NEAR(words[r * d + c] * step[r], x, 0.501 * step[r]);
-          largest = std::max(largest, std::abs(int{words[r * d + c]}));
+          const int integer = integer_at(integers.layout, &values[r * d], d, c);
+          ASSERT_NEAR(integer * step[r], x, 0.501 * step[r]);
+          largest = std::max(largest, std::abs(integer));
           sum += double{q[r * d + c]} * offsets[c];
         }
-        EXPECT_EQ(largest, 32767);
+        EXPECT_EQ(largest, 32639);
         EXPECT_NEAR(added[r], scaled ? sum : 0.0, 1e-4);
       }
     }
@@ -166,13 +173,13 @@ TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
   std::vector<float> p(2 * 64, 0.0f), step(2), added(2);
   p[5] = 0.75f;
   p[63] = -0.25f;
-  std::vector<int16_t> words(2 * 64, 1);
-  integers.probabilities(p.data(), 2, 64, nullptr, nullptr, words.data(), step.data(),
+  std::vector<int16_t> values(2 * 64, 1);
+  integers.probabilities(p.data(), 2, 64, nullptr, nullptr, values.data(), step.data(),
                          added.data());
-  EXPECT_EQ(words[5], 32767);
-  EXPECT_NEAR(step[0], 0.75 / 32767, 1e-11);
+  EXPECT_EQ(integer_at(integers.layout, values.data(), 64, 5), 32639);
+  EXPECT_NEAR(step[0], 0.75 / 32639, 1e-11);
   EXPECT_FLOAT_EQ(added[0], 0.5f);
-  for (int t = 0; t < 64; ++t) EXPECT_EQ(words[64 + t], 0);
+  for (int t = 0; t < 64; ++t) EXPECT_EQ(integer_at(integers.layout, &values[64], 64, t), 0);
   EXPECT_EQ(step[1], 0);
 }
 

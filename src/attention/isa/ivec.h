@@ -9,44 +9,7 @@ namespace kvart::KVART_ISA {
 // Words of a register; their products give as many 32-bit sums as Vec has lanes.
 constexpr int ivec_words = 2 * vec_lanes;
 
-#if defined(KVART_ISA_avx512)
-
-using IVec = __m512i;
-inline IVec no_sum() {
-  return _mm512_setzero_si512();
-}
-inline IVec load_words(const int16_t* p) {
-  return _mm512_loadu_si512(p);
-}
-// 16 words, and zeros.
-inline IVec load_half_words(const int16_t* p) {
-  return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-// p[0], p[1], p[0], p[1] ...
-inline IVec broadcast_pair(const int16_t* p) {
-  int pair;
-  __builtin_memcpy(&pair, p, sizeof(pair));
-  return _mm512_set1_epi32(pair);
-}
-// sum[i] + a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
-inline IVec add_products(IVec sum, IVec a, IVec b) {
-  return _mm512_dpwssd_epi32(sum, a, b);
-}
-// Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
-inline IVec kept(IVec sum) {
-  asm("" : "+v"(sum));
-  return sum;
-}
-inline Vec to_float(IVec x) {
-  return _mm512_cvtepi32_ps(x);
-}
-// The nearest integers, ties to even, of |x| <= 32767.
-inline void store_rounded(Vec x, int16_t* to) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                      _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
-}
-
-#elif defined(KVART_ISA_avx2)
+#if defined(KVART_ISA_avx2)
 
 using IVec = __m256i;
 inline IVec no_sum() {
@@ -128,9 +91,9 @@ inline void store_rounded(const Vec& x, int16_t* to) {
 #endif
 
 // The sums of all lanes of a, b, c and d, as floats.
-#if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
+#if defined(KVART_ISA_avx2)
 using Sums = IVec;
-inline __m128 integer_sums_8(__m256i a, __m256i b, __m256i c, __m256i d) {
+inline __m128 integer_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
   const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
   const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
   const __m256i sums =
@@ -138,18 +101,6 @@ inline __m128 integer_sums_8(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm_cvtepi32_ps(
       _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1)));
 }
-#if defined(KVART_ISA_avx512)
-inline __m128 integer_sums(__m512i a, __m512i b, __m512i c, __m512i d) {
-  const auto fold = [](__m512i x) {
-    return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
-  };
-  return integer_sums_8(fold(a), fold(b), fold(c), fold(d));
-}
-#else
-inline __m128 integer_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
-  return integer_sums_8(a, b, c, d);
-}
-#endif
 // out[i] = sum i * factor + addend
 inline void store_integer_sums(float* out, float factor, float addend, Sums a, Sums b, Sums c,
                                Sums d) {

@@ -2,6 +2,7 @@
 // machine that lacks it.
 #include "format/format_table.h"
 
+#include "format/unpack.h"
 #include "kvart_format_headers.inc"
 
 namespace kvart::KVART_ISA {
@@ -23,8 +24,9 @@ constexpr FormatKernels kernels_of() {
   FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}};
   if constexpr (requires { Format::scale_axis; }) {
     static_assert(Format::scale_group % 16 == 0);
-    kernels.integers = {Format::scale_axis, Format::scale_group, Format::has_offset,
-                        &Format::code_rows, &Format::code_pairs, &Format::code_parameters};
+    kernels.integers = {
+        Format::scale_axis, Format::scale_group,   Format::has_offset,      code_layout,
+        &code_rows<Format>, &code_columns<Format>, &Format::code_parameters};
   }
   return kernels;
 }

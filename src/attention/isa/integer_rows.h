@@ -1,0 +1,87 @@
+// What kernels on integer codes have in common: rows of floats as integers of one step, and how
+// sums of products join the output.
+#pragma once
+
+#include "attention/isa/vec.h"
+#include "attention/kernels.h"
+
+namespace kvart::KVART_ISA {
+
+// 127 * 256 + 127: the largest integer of two signed bytes whose negative is one too.
+constexpr float largest_integer = 32639.0f;
+constexpr int max_head_dim = 256;
+
+// The step for integers whose largest value is that of a vector's lanes. `zeros` are sums of 0 *
+// each value: NaN where one is NaN or infinite, and the step then too.
+inline float step_of(Vec largest, Vec zeros, float& inverse) {
+  const float top = lanes_max(largest);
+  inverse = top > 1e-34f ? largest_integer / top : 0.0f;
+  return (inverse > 0 ? top * (1 / largest_integer) : 0.0f) + lanes_sum(zeros);
+}
+
+// store(x, i): x are the integers, not yet rounded, of values i to i + vec_lanes - 1, where integer
+// * step ~ x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i] (null: 1). n: a
+// multiple of vec_lanes, at most max_head_dim.
+template <class Store>
+inline float row_to_integers(const float* x, int n, const float* scales, const float* offsets,
+                             float& step, Store store_integers) {
+  float scaled[max_head_dim];
+  Vec largest = broadcast(0.0f);
+  Vec zeros = broadcast(0.0f);
+  Vec sum = broadcast(0.0f);
+  for (int i = 0; i < n; i += vec_lanes) {
+    const Vec plain = load(x + i);
+    const Vec value = scales == nullptr ? plain : mul(plain, load(scales + i));
+    if (scales != nullptr) store(scaled + i, value);
+    largest = larger(magnitude(value), largest);
+    zeros = fma(value, broadcast(0.0f), zeros);
+    sum = offsets == nullptr ? add(sum, plain) : fma(plain, load(offsets + i), sum);
+  }
+  float inverse;
+  step = step_of(largest, zeros, inverse);
+  const float* values = scales == nullptr ? x : scaled;
+  const Vec factor = broadcast(inverse);
+  for (int i = 0; i < n; i += vec_lanes) store_integers(mul(load(values + i), factor), i);
+  return lanes_sum(sum);
+}
+
+inline void scale_scores(float* s, int rows, const float* scales) {
+  for (int r = 0; r < rows; ++r) {
+    float* row = s + static_cast<size_t>(r) * score_stride;
+    for (int t = 0; t < score_stride; t += vec_lanes) {
+      store(row + t, mul(load(row + t), load(scales + t)));
+    }
+  }
+}
+
+// How the sums of one row join its output: out[c] = factor * out[c] + step * scales[c] * sum[c] +
+// added * offsets[c].
+struct SumsToOutput {
+  Vec factor;
+  Vec step;
+  Vec added;
+  const float* scales;
+  const float* offsets;
+
+  void join(Vec sum, int channel, float* out) const {
+    const Vec scaled = mul(load(out + channel), factor);
+    const Vec value = fma(sum, mul(step, load(scales + channel)), scaled);
+    store(out + channel, fma(added, load(offsets + channel), value));
+  }
+};
+
+alignas(64) constexpr struct Ones {
+  float x[max_head_dim];
+  constexpr Ones() : x() {
+    for (float& one : x) one = 1;
+  }
+} ones;
+
+inline SumsToOutput sums_to_output(const IntegerSums& what, int row, float step, float added) {
+  return {broadcast(what.factor == nullptr ? 1.0f : what.factor[row]), broadcast(step),
+          broadcast(what.add ? added : 0.0f),
+          what.channel_scales == nullptr ? ones.x : what.channel_scales,
+          what.add && what.channel_offsets != nullptr ? what.channel_offsets : ones.x};
+}
+
+}  // namespace kvart::KVART_ISA
