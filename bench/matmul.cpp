@@ -223,11 +223,12 @@ class Comparison {
                     {}});
   }
 
-  void add_peer(Peer& peer) {
+  // False: the library can't.
+  bool add_peer(Peer& peer) {
     const Product product{rows_, shape_.rows, shape_.columns, x_.data(), w_.data()};
-    if (!peer.prepare(product, 1)) return;
+    if (!peer.prepare(product, 1)) return false;
     const size_t copies = copies_of(peer.bytes());
-    if (copies > 1 && !peer.prepare(product, copies)) return;
+    if (copies > 1 && !peer.prepare(product, copies)) return false;
     all_.push_back({peer.name(),
                     static_cast<double>(peer.bytes()) / static_cast<double>(weights()),
                     peer.prepare_seconds(),
@@ -235,10 +236,12 @@ class Comparison {
                     [&peer](size_t copy, float* y) { peer.run(copy, y); },
                     {}});
     check(peer);
+    return true;
   }
 
   void run_rounds() {
     for (int round = 0; round < run_.runs; ++round) {
+      clocks_.push_back(cycles_per_second());
       for (Contestant& one : all_) {
         // The libraries' threads spin for a while after their work.
         if (run_.pool.threads() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(40));
@@ -266,16 +269,29 @@ class Comparison {
       const double seconds = median(one.seconds);
       const double rate = rows_ == 1 ? one.bytes_per_weight * static_cast<double>(weights()) * 1e-9
                                      : static_cast<double>(rows_) * static_cast<double>(weights()) /
-                                           run_.clock / run_.pool.threads();
+                                           median(clocks_) / run_.pool.threads();
       std::printf("  %-13s %8.3f %9.2f %11.1f %9.2f %33s", one.name.c_str(), one.bytes_per_weight,
                   1e3 * one.prepare_seconds, 1e6 * seconds, rate / seconds, "");
       for (size_t i = 0; i < own; ++i) std::printf(" %5.2f", seconds / median(all_[i].seconds));
       std::printf("\n");
     }
+    if (rows_ == 1) {
+      std::printf("  f32 from the packed %s: %.2f ms\n", all_[0].name.c_str() + 6,
+                  1e3 * expanding_seconds(own_.front()[0]));
+    }
     std::fflush(stdout);
   }
 
  private:
+  // What a library that takes f32 needs before it can begin, with one thread.
+  double expanding_seconds(const PackedMatrix& packed) const {
+    std::vector<float> out(weights());
+    return median_seconds(1, run_.runs, [&](int) {
+      for (int64_t row = 0; row < packed.rows(); ++row) {
+        packed.decode_row(row, out.data() + row * packed.columns());
+      }
+    });
+  }
   [[nodiscard]] size_t weights() const {
     return static_cast<size_t>(shape_.rows) * static_cast<size_t>(shape_.columns);
   }
@@ -312,16 +328,17 @@ class Comparison {
   QuantizedRows quantized_;
   std::list<std::vector<PackedMatrix>> own_;
   std::vector<Contestant> all_;
+  std::vector<double> clocks_;  // of each round: others' load changes it
 };
 
 void compare(const Run& run) {
-  const std::vector<std::unique_ptr<Peer>> peers = all_peers(run.pool.threads());
+  std::vector<std::unique_ptr<Peer>> peers = all_peers(run.pool.threads());
   for (const Shape& shape : compared_shapes) {
     for (const int64_t rows : {int64_t{1}, many_rows}) {
       if (rows > 1 && !shape.prefill) continue;
       Comparison comparison(run, shape, rows);
       for (const WeightType type : compared_types) comparison.add_own(type);
-      for (const auto& peer : peers) comparison.add_peer(*peer);
+      std::erase_if(peers, [&](const auto& peer) { return !comparison.add_peer(*peer); });
       comparison.run_rounds();
       comparison.print();
     }
