@@ -1,6 +1,6 @@
 // What a step computes: tiles over spans of blocks. A tile that is large against the whole batch is
-// split: its spans become tasks whose partial results are merged afterwards, in the order in which
-// an unsplit tile merges them.
+// split: runs of its spans become tasks whose partial results are merged afterwards, in the order
+// in which an unsplit tile merges them.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -119,8 +119,8 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   write_out(job, tile, total);
 }
 
-// Computes the first `split` tiles span by span: rounds of as many spans as there is memory for,
-// the same number of each tile, each round followed by its merge.
+// Computes the first `split` tiles in runs of spans: rounds of as many spans as there is memory
+// for, the same number of each tile, each round followed by its merge.
 void CpuAttention::split_rounds(const Job& job, size_t split) {
   int most_rows = 0;
   int most_spans = 0;
@@ -134,7 +134,7 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
   const auto per_round = static_cast<int>(
       std::min<size_t>((entries - split) / split, static_cast<size_t>(most_spans)));
   const int per_task =
-      std::max(1, static_cast<int>(split) * per_round / (2 * split_factor * pool_->threads()));
+      std::max(1, static_cast<int>(split) * per_round / (tasks_per_thread * pool_->threads()));
   const int tasks_per_tile = (per_round + per_task - 1) / per_task;
   float* totals = shared_.data();
   float* parts = totals + split * entry;

@@ -8,6 +8,7 @@
 #include "attention/attention.h"
 #include "attention/work.h"
 #include "base/aligned_buffer.h"
+#include "base/check.h"
 
 namespace kvart {
 
@@ -36,6 +37,11 @@ class CpuAttention final : public Attention {
     for (int layer = 0; layer < layout.layers(); ++layer) {
       layers_.push_back({&format_kernels(layout.formats(layer).k, isa),
                          &format_kernels(layout.formats(layer).v, isa)});
+      for (const FormatKernels* side : {layers_.back().k, layers_.back().v}) {
+        KVART_CHECK(
+            side->integers.axis == ScaleAxis::none || side->integers.layout == integers_.layout,
+            "layer %d: codes in another layout than their products", layer);
+      }
     }
     std::fill_n(staging_.data(), staging_.size(), uint16_t{0});
     std::fill_n(scratch_.data(), scratch_.size(), 0.0f);

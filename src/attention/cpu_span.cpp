@@ -16,6 +16,14 @@ bool has_integer_scores(const IntegerCodes& codes, int head_dim) {
          (codes.axis == ScaleAxis::token && codes.group >= head_dim && !codes.has_offset);
 }
 
+// Part i of n about equal ones, in whole cache lines.
+Upcoming part_of(const Upcoming& all, int i, int n) {
+  const ptrdiff_t bytes = all.end - all.at;
+  const ptrdiff_t lines = (bytes + 63) / 64;
+  const auto place = [&](ptrdiff_t k) { return all.at + std::min(lines * k / n * 64, bytes); };
+  return {place(i), place(i + 1)};
+}
+
 // Tokens to decode at a time: 64, 32 or 16, so that they make up a block or half of one.
 int step_tokens(int head_dim, int values) {
   int tokens = block_tokens;
@@ -88,7 +96,7 @@ void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int 
     k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
     std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
     kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t,
-                    next.part(t / step, parts));
+                    part_of(next, t / step, parts));
   }
 }
 
@@ -100,7 +108,7 @@ void CpuAttention::float_sums(const SideBytes& v, int rows, int head_dim, int to
     const int count = std::min(step, tokens - t);
     v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
     kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
-                          t == 0 ? s.factor : nullptr, o, next.part(t / step, parts));
+                          t == 0 ? s.factor : nullptr, o, part_of(next, t / step, parts));
   }
 }
 
@@ -121,7 +129,7 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
     for (int t = first; t < first + group; t += step) {
       codes.rows(k.codes, head_dim, t, step, s.decoded);
       integers_.scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, s.decoded,
-                       step, s.scores + t, next.part(t / step, block_tokens / step));
+                       step, s.scores + t, part_of(next, t / step, block_tokens / step));
     }
   }
   if (per_channel) return;
@@ -151,7 +159,7 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                              codes.has_offset && t == first,
                              t == 0 ? s.factor : nullptr};
       integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     next.part(t / step, block_tokens / step));
+                     part_of(next, t / step, block_tokens / step));
     }
   }
 }
@@ -181,16 +189,25 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                              codes.has_offset,
                              t == 0 ? s.factor : nullptr};
       integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     next.part(t / step * groups + group, block_tokens / step * groups));
+                     part_of(next, t / step * groups + group, block_tokens / step * groups));
     }
   }
 }
 
 namespace {
 
-// The codes and parameters of a side.
-Upcoming upcoming(const SideBytes& side, int head_dim) {
-  return {side.codes, side.codes + side.format->info->side_bytes(head_dim)};
+// What a side's first `tokens` tokens are read from: their rows, or all codes and parameters.
+Upcoming upcoming(const SideBytes& side, int head_dim, int tokens) {
+  const FormatInfo& format = *side.format->info;
+  const bool some = tokens < block_tokens && format.parameter_bytes(head_dim) == 0;
+  const size_t bytes = some ? tokens * format.row_bytes(head_dim) : format.side_bytes(head_dim);
+  return {side.codes, side.codes + bytes};
+}
+
+// Tokens of `block` that some row of the tile may see.
+int tokens_of(const Tile& tile, int block) {
+  const int64_t start = static_cast<int64_t>(block) * block_tokens;
+  return static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - start));
 }
 
 }  // namespace
@@ -224,13 +241,12 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, int 
   const int first = std::max(span * span_blocks, tile.first_block);
   const int end = std::min((span + 1) * span_blocks, tile.block + 1);
   for (int block = first; block < end; ++block) {
-    const int64_t block_start = static_cast<int64_t>(block) * block_tokens;
-    const int tokens =
-        static_cast<int>(std::min<int64_t>(block_tokens, tile.first + tile.tokens - block_start));
+    const int tokens = tokens_of(tile, block);
     Upcoming next_k, next_v;
     if (block + 1 < next_end) {
-      next_k = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim);
-      next_v = upcoming(side_bytes(job, tile, block + 1, v_side), head_dim);
+      const int next_tokens = tokens_of(tile, block + 1);
+      next_k = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim, next_tokens);
+      next_v = upcoming(side_bytes(job, tile, block + 1, v_side), head_dim, next_tokens);
     }
     block_scores(side_bytes(job, tile, block, k_side), rows, head_dim, tokens, s, next_k);
     const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);

@@ -3,7 +3,6 @@
 // on the tile it is in, so one row gives the same bits in a decode step and in a prefill tile.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,13 +31,6 @@ struct SoftmaxState {
 struct Upcoming {
   const uint8_t* at = nullptr;
   const uint8_t* end = nullptr;
-
-  // Part i of n about equal ones, in whole cache lines.
-  [[nodiscard]] Upcoming part(int i, int n) const {
-    const ptrdiff_t lines = (end - at + 63) / 64;
-    const auto place = [&](ptrdiff_t k) { return std::min(at + lines * k / n * 64, end); };
-    return {place(i), place(i + 1)};
-  }
 };
 
 struct AttentionKernels {

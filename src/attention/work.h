@@ -26,6 +26,9 @@ inline constexpr int span_blocks = 4;
 inline constexpr int tile_rows_target = 96;
 // A tile is split when it is more than 1 / (split_factor * threads) of the batch's work.
 inline constexpr int split_factor = 4;
+// Tasks that the spans of split tiles make: enough to even out threads of unequal speed, few enough
+// that what a task reads first, which nobody has fetched for it, is little of it.
+inline constexpr int tasks_per_thread = 8;
 // Partial results that a split tile of the largest size can have at a time.
 inline constexpr int min_partials_per_tile = 4;
 // K or V of so many values are decoded at a time: 16 KiB of floats, half of a first-level cache.

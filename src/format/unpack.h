@@ -186,13 +186,11 @@ inline void codes_to_words(Source from, int d, int centre, int16_t* out) {
   }
 }
 
+#if !defined(KVART_ISA_avx512)
 template <class Source>
 inline void signed_bytes_to_words(const Source& from, int d, int16_t* out) {
   const int words = d * Source::rows;
   int c = 0;
-#if defined(KVART_ISA_avx512)
-  for (; c + 32 <= words; c += 32) Words<32>::widened<false>(from, c).store(out + c);
-#endif
 #if defined(KVART_ISA_avx2) || defined(KVART_ISA_avx512)
   for (; c + 16 <= words; c += 16) Words<16>::widened<false>(from, c).store(out + c);
 #endif
@@ -201,11 +199,12 @@ inline void signed_bytes_to_words(const Source& from, int d, int16_t* out) {
     out[c] = static_cast<int16_t>(byte < 128 ? byte : byte - 256);
   }
 }
+#endif
 
 #if defined(KVART_ISA_avx512)
 
 // `count` bytes (at most 64), and zeros.
-inline __m512i load_bytes(const uint8_t* p, int count) {
+inline __m512i load_bytes(const void* p, int count) {
   return _mm512_maskz_loadu_epi8(count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1, p);
 }
 inline void store_bytes(uint8_t* p, __m512i x, int count) {
@@ -225,16 +224,18 @@ struct PartShifts {
 // n bytes, repeated. n: 8, 16, 32 or 64.
 template <int n>
 inline __m512i repeated(const uint8_t* p) {
-  if constexpr (n == 64) return _mm512_loadu_si512(p);
-  if constexpr (n == 32) {
+  if constexpr (n == 64) {
+    return _mm512_loadu_si512(p);
+  } else if constexpr (n == 32) {
     return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
-  if constexpr (n == 16) {
+  } else if constexpr (n == 16) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  } else {
+    static_assert(n == 8);
+    int64_t bytes = 0;
+    std::memcpy(&bytes, p, sizeof(bytes));
+    return _mm512_set1_epi64(bytes);
   }
-  int64_t bytes = 0;
-  std::memcpy(&bytes, p, n);
-  return _mm512_set1_epi64(bytes);
 }
 
 // One plane of `plane_bits` into bytes: its bits go to `shift` and above. The first plane sets
@@ -286,11 +287,6 @@ template <int bits, int centre>
 struct PackedCodes {
   static_assert(bits <= 6 || bits == 8);  // of at most two planes
 
-  template <class Source>
-  static void words(Source row, int d, int16_t* out) {
-    codes_to_words<bits>(row, d, centre, out);
-  }
-
 #if defined(KVART_ISA_avx512)
   // code - centre + 128
   template <class Size>
@@ -307,15 +303,15 @@ struct PackedCodes {
       }
     }
   }
+#else
+  template <class Source>
+  static void words(Source row, int d, int16_t* out) {
+    codes_to_words<bits>(row, d, centre, out);
+  }
 #endif
 };
 
 struct SignedBytes {
-  template <class Source>
-  static void words(Source row, int d, int16_t* out) {
-    signed_bytes_to_words(row, d, out);
-  }
-
 #if defined(KVART_ISA_avx512)
   template <class Size>
   static void bytes(const uint8_t* row, Size d, uint8_t* out) {
@@ -324,6 +320,11 @@ struct SignedBytes {
       store_bytes(out + c, _mm512_xor_si512(load_bytes(row + c, count), _mm512_set1_epi8(-128)),
                   count);
     }
+  }
+#else
+  template <class Source>
+  static void words(Source row, int d, int16_t* out) {
+    signed_bytes_to_words(row, d, out);
   }
 #endif
 };

@@ -178,5 +178,20 @@ TEST(AttentionSplits, LongContexts) {
   }
 }
 
+// A context so long that a thread's tasks are runs of several spans, the last one shorter.
+TEST(AttentionSplits, ThreadsTakeRunsOfSpans) {
+  const AttentionCase c = AttentionCase::uniform(1, 1, 16, 16, "int4");
+  const SequenceData data = random_sequence(c, 9003, 41);
+  Outcome expected;
+  for (const int threads : {1, 2}) {
+    AttentionRunner runner(c, available_isas().back(), threads, 9000);
+    runner.add(data);
+    runner.step({{0, 9000}});
+    runner.finish(0, 1);
+    if (expected.out.empty()) expected = outcome(runner, 0);
+    EXPECT_TRUE(outcome(runner, 0) == expected) << threads << " threads";
+  }
+}
+
 }  // namespace
 }  // namespace kvart

@@ -77,9 +77,9 @@ TEST_P(Kernels, RowsDoNotDependOnEachOther) {
   }
 }
 
-std::vector<int> random_integers(size_t count, int most, uint64_t seed) {
+std::vector<int> random_integers(size_t count, int least, int most, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::uniform_int_distribution<int> uniform(-most, most);
+  std::uniform_int_distribution<int> uniform(least, most);
   std::vector<int> x(count);
   for (int& value : x) value = uniform(random);
   return x;
@@ -89,11 +89,12 @@ std::vector<int> random_integers(size_t count, int most, uint64_t seed) {
 TEST_P(Kernels, IntegerScoresAreExactSums) {
   for (int d = 16; d <= 256; d += 16) {
     for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
-      std::vector<int> q = random_integers(rows * d, 32639, d);
-      std::vector<int> k = random_integers(64 * d, 128, d + 1);
-      for (int& code : k) code = std::min(code, 127);
+      std::vector<int> q = random_integers(rows * d, -32639, 32639, d);
+      std::vector<int> k = random_integers(64 * d, -128, 127, d + 1);
       std::fill_n(q.begin(), d, 32639);
+      if (rows > 1) std::fill_n(q.begin() + d, d, -32639);
       std::fill_n(k.begin(), d, -128);
+      std::fill_n(k.begin() + d, d, 127);
       const std::vector<float> step(rows, 0.5f), added(rows, 4.0f);
       std::vector<float> s(rows * 64, NAN);
       integers.scores(rows_of_integers(integers.layout, q, d).data(), step.data(), added.data(),
@@ -113,9 +114,14 @@ TEST_P(Kernels, IntegerSumsAreExactSums) {
   const int first_token = 16;
   for (int d = 16; d <= 256; d += 16) {
     for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
-      const std::vector<int> p = random_integers(rows * 64, 32639, d);
-      std::vector<int> v = random_integers(32 * d, 128, d + 1);
-      for (int& code : v) code = std::min(code, 127);
+      std::vector<int> p = random_integers(rows * 64, -32639, 32639, d);
+      std::vector<int> v = random_integers(32 * d, -128, 127, d + 1);
+      std::fill_n(p.begin(), 64, 32639);
+      if (rows > 1) std::fill_n(p.begin() + 64, 64, -32639);
+      for (int t = 0; t < 32; ++t) {
+        v[t * d] = -128;
+        v[t * d + 1] = 127;
+      }
       const std::vector<int16_t> p_rows = rows_of_integers(integers.layout, p, 64);
       const std::vector<int16_t> columns = columns_of_codes(integers.layout, v, d);
       const std::vector<float> step(rows, 0.25f), added(rows, 3.0f), factor(rows, 2.0f);
@@ -187,13 +193,24 @@ TEST_P(Kernels, ValuesThatAreNotFiniteMakeTheirRowNaN) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> x = random_floats(3 * 64, 1);
     x[64 + 37] = bad;
-    std::vector<int16_t> words(3 * 64);
+    std::vector<int16_t> values(3 * 64);
     std::vector<float> step(3), added(3);
-    integers.queries(x.data(), 3, 64, nullptr, nullptr, words.data(), step.data(), added.data());
+    const std::vector<int> codes = random_integers(64 * 64, -128, 127, 2);
+    integers.queries(x.data(), 3, 64, nullptr, nullptr, values.data(), step.data(), added.data());
     EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
-    integers.probabilities(x.data(), 3, 64, nullptr, nullptr, words.data(), step.data(),
+    std::vector<float> s(3 * 64), o(3 * 64);
+    integers.scores(values.data(), step.data(), added.data(), 3, 64,
+                    rows_of_codes(integers.layout, codes).data(), 64, s.data(), next);
+    integers.probabilities(x.data(), 3, 64, nullptr, nullptr, values.data(), step.data(),
                            added.data());
     EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
+    const std::vector<int16_t> columns = columns_of_codes(integers.layout, codes, 64);
+    const IntegerSums what{columns.data(), 64, 0, 64, 0, 64, nullptr, nullptr, false, nullptr};
+    integers.sums(values.data(), step.data(), added.data(), 3, what, o.data(), next);
+    for (int i = 0; i < 3 * 64; ++i) {
+      EXPECT_EQ(std::isnan(s[i]), i / 64 == 1) << i;
+      EXPECT_EQ(std::isnan(o[i]), i / 64 == 1) << i;
+    }
   }
 }
 

@@ -144,7 +144,7 @@ TEST(Format, IntegerCodesAreTheDecodedValues) {
                                   scales.data(), offsets.data());
             }
             const int code = rows[t * d + c];
-            ASSERT_LE(std::abs(code), 128);
+            ASSERT_TRUE(-128 <= code && code <= 127) << code;
             const int i = per_channel ? c : t;
             const float value = static_cast<float>(code) * scales[i] + offsets[i];
             ASSERT_NEAR(value, values[t * d + c],

@@ -7,6 +7,7 @@
 #include "attention/isa/integer_rows.h"
 #include "attention/isa/prefetch.h"
 #include "attention/isa/row_groups.h"
+#include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
 namespace {
@@ -15,13 +16,6 @@ using Bytes = __m512i;
 using Sums = __m512i;
 constexpr int bytes_of_vector = 64;
 constexpr int rows_at_a_time = 4;
-constexpr int channels_at_a_time = 64;
-
-// `count` bytes (at most 64), and zeros.
-inline Bytes load_bytes(const void* p, int count) {
-  const auto mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
-  return _mm512_maskz_loadu_epi8(mask, p);
-}
 
 // Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
 inline Sums kept(Sums sum) {
@@ -49,32 +43,16 @@ inline Sums correction(const int8_t* row, int n, int low) {
   return _mm512_sub_epi32(_mm512_setzero_si512(), sum);
 }
 
-inline float row_to_bytes(const float* x, int n, const float* scales, const float* offsets, int low,
-                          int8_t* bytes, float& step) {
-  return row_to_integers(x, n, scales, offsets, step, [=](Vec value, int i) {
-    const __m512i integers = _mm512_cvtps_epi32(value);
+struct ByteRow {
+  static void store(Vec values, int n, int i, int16_t* row) {
+    auto* high_bytes = reinterpret_cast<int8_t*>(row);
+    int8_t* low_bytes = high_bytes + n;
+    const __m512i integers = _mm512_cvtps_epi32(values);
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(integers, _mm512_set1_epi32(128)), 8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i), _mm512_cvtepi32_epi8(high));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + low + i), _mm512_cvtepi32_epi8(integers));
-  });
-}
-
-void queries(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
-             int16_t* integers, float* step, float* added) {
-  auto* bytes = reinterpret_cast<int8_t*>(integers);
-  for (int r = 0; r < rows; ++r, q += head_dim, bytes += 2 * head_dim) {
-    const float sum = row_to_bytes(q, head_dim, scales, offsets, head_dim, bytes, step[r]);
-    added[r] = offsets == nullptr ? 0 : sum;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high_bytes + i), _mm512_cvtepi32_epi8(high));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(low_bytes + i), _mm512_cvtepi32_epi8(integers));
   }
-}
-
-void probabilities(const float* p, int rows, int tokens, const float* scales, const float* offsets,
-                   int16_t* integers, float* step, float* added) {
-  auto* bytes = reinterpret_cast<int8_t*>(integers);
-  for (int r = 0; r < rows; ++r, p += score_stride, bytes += 2 * score_stride) {
-    added[r] = row_to_bytes(p, tokens, scales, offsets, score_stride, bytes, step[r]);
-  }
-}
+};
 
 // Per 128-bit lane the sums of a, b, c and d.
 inline Sums sums_in_lanes(Sums a, Sums b, Sums c, Sums d) {
@@ -183,13 +161,13 @@ inline void scores_tile(const int8_t* q, const SumsToScores<rows>& to, int head_
 void scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
             const void* k, int tokens, float* s, Upcoming next) {
   const auto* keys = static_cast<const uint8_t*>(k);
-  Fetching fetching(next, row_groups(rows, rows_at_a_time) * tokens / 16);
+  Fetching fetching(next, rows * tokens);
   for_row_groups<rows_at_a_time, false>(rows, [&]<int n>(int r) {
     const auto* query = reinterpret_cast<const int8_t*>(q + static_cast<size_t>(r) * head_dim);
     const SumsToScores<n> to(query, step + r, added + r, head_dim);
     float* row = s + static_cast<size_t>(r) * score_stride;
     for (int t = 0; t < tokens; t += SumsToScores<n>::tokens) {
-      if (t % 16 == 0) fetching.tile();
+      fetching.ahead_of(n * SumsToScores<n>::tokens);
       scores_tile<n>(query, to, head_dim, keys + t * head_dim, row + t);
     }
   });
@@ -215,9 +193,11 @@ inline void add_plane_of_columns(Sums sum[rows][vecs], const int8_t* p, const ui
   }
 }
 
+// A function of its own: see word_kernels.cpp.
 template <int rows, int vecs>
-inline void sums_tile(const int8_t* p, const Sums corrections[rows], const SumsToOutput joins[rows],
-                      const IntegerSums& what, int channel, float* o) {
+[[gnu::noinline]] void sums_tile(const int8_t* p, const Sums corrections[rows],
+                                 const SumsToOutput joins[rows], const IntegerSums& what,
+                                 int channel, float* o) {
   Sums sum[rows][vecs];
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < vecs; ++i) sum[r][i] = _mm512_setzero_si512();
@@ -239,9 +219,7 @@ inline void sums_tile(const int8_t* p, const Sums corrections[rows], const SumsT
 
 void sums(const int16_t* p, const float* step, const float* added, int rows,
           const IntegerSums& what, float* o, Upcoming next) {
-  const int channels = what.end_channel - what.first_channel;
-  Fetching fetching(next,
-                    row_groups(rows, rows_at_a_time) * std::max(1, channels / channels_at_a_time));
+  Fetching fetching(next, rows * (what.end_channel - what.first_channel));
   for_row_groups<rows_at_a_time, false>(rows, [&]<int n>(int r) {
     const auto* row = reinterpret_cast<const int8_t*>(p + static_cast<size_t>(r) * score_stride) +
                       what.first_token;
@@ -254,21 +232,23 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
     }
     float* out = o + static_cast<size_t>(r) * what.head_dim;
     int c = what.first_channel;
-    for (; c + channels_at_a_time <= what.end_channel; c += channels_at_a_time) {
-      fetching.tile();
-      sums_tile<n, channels_at_a_time / vec_lanes>(row, corrections, joins, what, c, out);
-    }
-    for (; c < what.end_channel; c += vec_lanes) {
-      sums_tile<n, 1>(row, corrections, joins, what, c, out);
-    }
+    const auto take = [&]<int vecs>() {
+      for (; c + vecs * vec_lanes <= what.end_channel; c += vecs * vec_lanes) {
+        fetching.ahead_of(n * vecs * vec_lanes);
+        sums_tile<n, vecs>(row, corrections, joins, what, c, out);
+      }
+    };
+    take.template operator()<4>();
+    take.template operator()<2>();
+    take.template operator()<1>();
   });
 }
 
 }  // namespace
 
 extern const IntegerKernels integer_kernels;
-constinit const IntegerKernels integer_kernels = {CodeLayout::bytes, queries,       scores,
-                                                  scale_scores,      probabilities, sums};
+constinit const IntegerKernels integer_kernels = {CodeLayout::bytes, queries<ByteRow>,       scores,
+                                                  scale_scores,      probabilities<ByteRow>, sums};
 
 }  // namespace kvart::KVART_ISA
 

@@ -4,12 +4,12 @@
 
 #include "attention/isa/vec.h"
 #include "attention/kernels.h"
+#include "format/rows.h"
 
 namespace kvart::KVART_ISA {
 
 // 127 * 256 + 127: the largest integer of two signed bytes whose negative is one too.
 constexpr float largest_integer = 32639.0f;
-constexpr int max_head_dim = 256;
 
 // The step for integers whose largest value is that of a vector's lanes. `zeros` are sums of 0 *
 // each value: NaN where one is NaN or infinite, and the step then too.
@@ -19,9 +19,9 @@ inline float step_of(Vec largest, Vec zeros, float& inverse) {
   return (inverse > 0 ? top * (1 / largest_integer) : 0.0f) + lanes_sum(zeros);
 }
 
-// store(x, i): x are the integers, not yet rounded, of values i to i + vec_lanes - 1, where integer
-// * step ~ x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i] (null: 1). n: a
-// multiple of vec_lanes, at most max_head_dim.
+// store_integers(y, i): y are the integers, not yet rounded, of values i to i + vec_lanes - 1,
+// where integer * step ~ x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i]
+// (null: 1). n: a multiple of vec_lanes, at most max_head_dim.
 template <class Store>
 inline float row_to_integers(const float* x, int n, const float* scales, const float* offsets,
                              float& step, Store store_integers) {
@@ -45,6 +45,27 @@ inline float row_to_integers(const float* x, int n, const float* scales, const f
   return lanes_sum(sum);
 }
 
+// IntegerKernels::queries and ::probabilities for a layout: its Row has store(values, n, i, row),
+// which rounds values i to i + vec_lanes - 1 of a row that has room for n.
+template <class Row>
+void queries(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
+             int16_t* integers, float* step, float* added) {
+  for (int r = 0; r < rows; ++r, q += head_dim, integers += head_dim) {
+    const auto store_integers = [&](Vec x, int i) { Row::store(x, head_dim, i, integers); };
+    const float sum = row_to_integers(q, head_dim, scales, offsets, step[r], store_integers);
+    added[r] = offsets == nullptr ? 0 : sum;
+  }
+}
+
+template <class Row>
+void probabilities(const float* p, int rows, int tokens, const float* scales, const float* offsets,
+                   int16_t* integers, float* step, float* added) {
+  for (int r = 0; r < rows; ++r, p += score_stride, integers += score_stride) {
+    const auto store_integers = [&](Vec x, int i) { Row::store(x, score_stride, i, integers); };
+    added[r] = row_to_integers(p, tokens, scales, offsets, step[r], store_integers);
+  }
+}
+
 inline void scale_scores(float* s, int rows, const float* scales) {
   for (int r = 0; r < rows; ++r) {
     float* row = s + static_cast<size_t>(r) * score_stride;
@@ -57,20 +78,20 @@ inline void scale_scores(float* s, int rows, const float* scales) {
 // How the sums of one row join its output: out[c] = factor * out[c] + step * scales[c] * sum[c] +
 // added * offsets[c].
 struct SumsToOutput {
-  Vec factor;
-  Vec step;
-  Vec added;
+  float factor;
+  float step;
+  float added;
   const float* scales;
   const float* offsets;
 
   void join(Vec sum, int channel, float* out) const {
-    const Vec scaled = mul(load(out + channel), factor);
-    const Vec value = fma(sum, mul(step, load(scales + channel)), scaled);
-    store(out + channel, fma(added, load(offsets + channel), value));
+    const Vec scaled = mul(load(out + channel), broadcast(factor));
+    const Vec value = fma(sum, mul(broadcast(step), load(scales + channel)), scaled);
+    store(out + channel, fma(broadcast(added), load(offsets + channel), value));
   }
 };
 
-alignas(64) constexpr struct Ones {
+alignas(64) inline constexpr struct Ones {
   float x[max_head_dim];
   constexpr Ones() : x() {
     for (float& one : x) one = 1;
@@ -78,8 +99,7 @@ alignas(64) constexpr struct Ones {
 } ones;
 
 inline SumsToOutput sums_to_output(const IntegerSums& what, int row, float step, float added) {
-  return {broadcast(what.factor == nullptr ? 1.0f : what.factor[row]), broadcast(step),
-          broadcast(what.add ? added : 0.0f),
+  return {what.factor == nullptr ? 1.0f : what.factor[row], step, what.add ? added : 0.0f,
           what.channel_scales == nullptr ? ones.x : what.channel_scales,
           what.add && what.channel_offsets != nullptr ? what.channel_offsets : ones.x};
 }

@@ -25,12 +25,9 @@ inline IVec broadcast_pair(const int16_t* p) {
   return _mm256_set1_epi32(pair);
 }
 // sum[i] + a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
+// Written out, since gcc else copies the sums of a loop from register to register.
 inline IVec add_products(IVec sum, IVec a, IVec b) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-}
-// Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
-inline IVec kept(IVec sum) {
-  asm("" : "+x"(sum));
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(a, b)));
   return sum;
 }
 inline Vec to_float(IVec x) {
@@ -73,9 +70,6 @@ inline Sums add_products(const Sums& sum, const IVec& a, const IVec& b) {
     r.x[i] = sum.x[i] + a.words[2 * i] * b.words[2 * i] + a.words[2 * i + 1] * b.words[2 * i + 1];
   }
   return r;
-}
-inline const Sums& kept(const Sums& sum) {
-  return sum;
 }
 inline Vec to_float(const Sums& x) {
   return each_lane([&](int i) { return static_cast<float>(x.x[i]); });

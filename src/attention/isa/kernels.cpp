@@ -70,20 +70,19 @@ inline void scores_tile(const float* q, int head_dim, const float* k, float* s) 
 
 void scores(const float* q, int rows, int head_dim, const float* k, int tokens, float* s,
             Upcoming next) {
-  Fetching fetching(next, row_groups(rows, score_rows) * tokens / score_group);
+  Fetching fetching(next, rows * tokens);
   for_row_groups<score_rows, false>(rows, [&]<int n>(int r) {
     const float* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
     int t = 0;
     if constexpr (n == 1) {
       for (; t + 2 * score_group <= tokens; t += 2 * score_group) {
-        fetching.tile();
-        fetching.tile();
+        fetching.ahead_of(2 * score_group);
         scores_tile<1, 2>(query, head_dim, k + t * head_dim, row + t);
       }
     }
     for (; t < tokens; t += score_group) {
-      fetching.tile();
+      fetching.ahead_of(n * score_group);
       scores_tile<n, 1>(query, head_dim, k + t * head_dim, row + t);
     }
   });
@@ -190,7 +189,7 @@ inline void sum_tile(const float* p, int head_dim, const float* v, int tokens, c
 
 void weighted_sum(const float* p, int rows, int head_dim, const float* v, int tokens,
                   const float* factor, float* o, Upcoming next) {
-  Fetching fetching(next, row_groups(rows, sum_rows) * std::max(1, head_dim / (4 * vec_lanes)));
+  Fetching fetching(next, rows * head_dim);
   for_row_groups<sum_rows, false>(rows, [&]<int n>(int r) {
     const float* probabilities = p + static_cast<size_t>(r) * score_stride;
     const float* factors = factor == nullptr ? nullptr : factor + r;
@@ -198,19 +197,20 @@ void weighted_sum(const float* p, int rows, int head_dim, const float* v, int to
     int c = 0;
     if constexpr (n == 1) {
       for (; c + 8 * vec_lanes <= head_dim; c += 8 * vec_lanes) {
-        fetching.tile();
-        fetching.tile();
+        fetching.ahead_of(8 * vec_lanes);
         sum_tile<1, 8>(probabilities, head_dim, v + c, tokens, factors, out + c);
       }
     }
     for (; c + 4 * vec_lanes <= head_dim; c += 4 * vec_lanes) {
-      fetching.tile();
+      fetching.ahead_of(n * 4 * vec_lanes);
       sum_tile<n, 4>(probabilities, head_dim, v + c, tokens, factors, out + c);
     }
     for (; c + 2 * vec_lanes <= head_dim; c += 2 * vec_lanes) {
+      fetching.ahead_of(n * 2 * vec_lanes);
       sum_tile<n, 2>(probabilities, head_dim, v + c, tokens, factors, out + c);
     }
     for (; c < head_dim; c += vec_lanes) {
+      fetching.ahead_of(n * vec_lanes);
       sum_tile<n, 1>(probabilities, head_dim, v + c, tokens, factors, out + c);
     }
   });

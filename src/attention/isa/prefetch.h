@@ -1,27 +1,33 @@
-// Fetches what is read next, a few lines for each tile of what is computed now.
+// Fetches what is read next while something else is computed.
 #pragma once
 
 #include "attention/kernels.h"
 
 namespace kvart::KVART_ISA {
 
-// Spreads fetching over the tiles of a call.
+// Spreads the cache lines of `next` over a call's work, in units of its own.
 class Fetching {
  public:
-  Fetching(Upcoming next, int tiles) : next_(next) {
+  Fetching(Upcoming next, int work) : next_(next) {
     const auto lines = static_cast<int>((next.end - next.at + 63) / 64);
-    lines_per_tile_ = (lines + tiles - 1) / tiles;
+    lines_per_unit_ = work > 0 ? ((lines << fraction_bits) + work - 1) / work : 0;
   }
 
-  void tile() {
-    for (int i = lines_per_tile_; i > 0 && next_.at < next_.end; --i, next_.at += 64) {
+  // Before so many units of work: fetches the lines that are due with them.
+  void ahead_of(int work) {
+    for (due_ += work * lines_per_unit_; due_ >= 1 << fraction_bits; due_ -= 1 << fraction_bits) {
+      if (next_.at >= next_.end) return;
       __builtin_prefetch(next_.at, 0, 3);
+      next_.at += 64;
     }
   }
 
  private:
+  static constexpr int fraction_bits = 16;
+
   Upcoming next_;
-  int lines_per_tile_;
+  int lines_per_unit_;
+  int due_ = (1 << fraction_bits) - 1;  // rounded up: the last line too comes within the work
 };
 
 }  // namespace kvart::KVART_ISA

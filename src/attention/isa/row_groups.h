@@ -5,10 +5,6 @@
 
 namespace kvart::KVART_ISA {
 
-constexpr int row_groups(int rows, int max_rows) {
-  return (rows + max_rows - 1) / max_rows;
-}
-
 // Calls tile<n>(first) for consecutive groups of n <= max_rows rows. With `in_pairs` the last four
 // are two groups of two rather than one of three and a lone row, which integers take longer for.
 template <int max_rows, bool in_pairs, class Tile>

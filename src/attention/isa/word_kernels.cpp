@@ -11,26 +11,9 @@
 namespace kvart::KVART_ISA {
 namespace {
 
-inline float row_to_words(const float* x, int n, const float* scales, const float* offsets,
-                          int16_t* words, float& step) {
-  return row_to_integers(x, n, scales, offsets, step,
-                         [words](Vec value, int i) { store_rounded(value, words + i); });
-}
-
-void queries(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
-             int16_t* words, float* step, float* added) {
-  for (int r = 0; r < rows; ++r, q += head_dim, words += head_dim) {
-    const float sum = row_to_words(q, head_dim, scales, offsets, words, step[r]);
-    added[r] = offsets == nullptr ? 0 : sum;
-  }
-}
-
-void probabilities(const float* p, int rows, int tokens, const float* scales, const float* offsets,
-                   int16_t* words, float* step, float* added) {
-  for (int r = 0; r < rows; ++r, p += score_stride, words += score_stride) {
-    added[r] = row_to_words(p, tokens, scales, offsets, words, step[r]);
-  }
-}
+struct WordRow {
+  static void store(Vec values, int /*n*/, int i, int16_t* row) { store_rounded(values, row + i); }
+};
 
 // Scores of `rows` rows and four tokens.
 template <int rows>
@@ -45,7 +28,7 @@ inline void scores_tile(const int16_t* q, const float* step, const float* added,
     for (int t = 0; t < score_group; ++t) {
       const IVec key = load_words(k + t * head_dim + c);
       for (int r = 0; r < rows; ++r) {
-        sum[r][t] = kept(add_products(sum[r][t], load_words(q + r * head_dim + c), key));
+        sum[r][t] = add_products(sum[r][t], load_words(q + r * head_dim + c), key);
       }
     }
     c += ivec_words;
@@ -59,21 +42,22 @@ inline void scores_tile(const int16_t* q, const float* step, const float* added,
 void scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
             const void* k, int tokens, float* s, Upcoming next) {
   const auto* keys = static_cast<const int16_t*>(k);
-  Fetching fetching(next, row_groups(rows, score_rows) * tokens / score_group);
+  Fetching fetching(next, rows * tokens);
   for_row_groups<score_rows, true>(rows, [&]<int n>(int r) {
     const int16_t* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
     for (int t = 0; t < tokens; t += score_group) {
-      fetching.tile();
+      fetching.ahead_of(n * score_group);
       scores_tile<n>(query, step + r, added + r, head_dim, keys + t * head_dim, row + t);
     }
   });
 }
 
-// Output of `rows` rows and `vecs` vectors of channels.
+// Output of `rows` rows and `vecs` vectors of channels. A function of its own: inlined, what joins
+// the sums to the output is loaded before the loop and takes their registers.
 template <int rows, int vecs>
-inline void sums_tile(const int16_t* p, const SumsToOutput* joins, const IntegerSums& what,
-                      int channel, float* o) {
+[[gnu::noinline]] void sums_tile(const int16_t* p, const SumsToOutput* joins,
+                                 const IntegerSums& what, int channel, float* o) {
   Sums sum[rows][vecs];
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < vecs; ++i) sum[r][i] = no_sum();
@@ -83,7 +67,7 @@ inline void sums_tile(const int16_t* p, const SumsToOutput* joins, const Integer
     for (int r = 0; r < rows; ++r) {
       const IVec pair = broadcast_pair(p + r * score_stride + t);
       for (int i = 0; i < vecs; ++i) {
-        sum[r][i] = kept(add_products(sum[r][i], pair, load_words(v + i * ivec_words)));
+        sum[r][i] = add_products(sum[r][i], pair, load_words(v + i * ivec_words));
       }
     }
   }
@@ -96,8 +80,7 @@ inline void sums_tile(const int16_t* p, const SumsToOutput* joins, const Integer
 
 void sums(const int16_t* p, const float* step, const float* added, int rows,
           const IntegerSums& what, float* o, Upcoming next) {
-  const int channels = what.end_channel - what.first_channel;
-  Fetching fetching(next, row_groups(rows, sum_rows) * std::max(1, channels / (4 * vec_lanes)));
+  Fetching fetching(next, rows * (what.end_channel - what.first_channel));
   for_row_groups<sum_rows, true>(rows, [&]<int n>(int r) {
     SumsToOutput joins[n];
     for (int i = 0; i < n; ++i) joins[i] = sums_to_output(what, r + i, step[r + i], added[r + i]);
@@ -105,18 +88,21 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
     float* out = o + static_cast<size_t>(r) * what.head_dim;
     int c = what.first_channel;
     for (; c + 4 * vec_lanes <= what.end_channel; c += 4 * vec_lanes) {
-      fetching.tile();
+      fetching.ahead_of(n * 4 * vec_lanes);
       sums_tile<n, 4>(row, joins, what, c, out);
     }
-    for (; c < what.end_channel; c += vec_lanes) sums_tile<n, 1>(row, joins, what, c, out);
+    for (; c < what.end_channel; c += vec_lanes) {
+      fetching.ahead_of(n * vec_lanes);
+      sums_tile<n, 1>(row, joins, what, c, out);
+    }
   });
 }
 
 }  // namespace
 
 extern const IntegerKernels integer_kernels;
-constinit const IntegerKernels integer_kernels = {CodeLayout::words, queries,       scores,
-                                                  scale_scores,      probabilities, sums};
+constinit const IntegerKernels integer_kernels = {CodeLayout::words, queries<WordRow>,       scores,
+                                                  scale_scores,      probabilities<WordRow>, sums};
 
 }  // namespace kvart::KVART_ISA
 
