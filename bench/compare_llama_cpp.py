@@ -7,11 +7,11 @@ Usage: compare_llama_cpp.py KVART MODEL.gguf [--threads 2] [--depths 1 512 2048 
 
 llama.cpp is llama-cpp-python (test/oracle/requirements.txt). --sweep-bench adds a fork of llama.cpp
 by its llama-sweep-bench. All get the same file and the same threads, random tokens in steps of 512,
-flash attention, and the cache type of the same width. At each depth: the rate of taking the prompt
-of so many tokens, and of --decoded tokens after it. A round runs every cache and program once,
-one after the other; the medians of rounds are compared, since absolute times on a shared machine
-mean little; what other programs took of the processors meanwhile is printed. --json keeps every
-round's figures.
+flash attention, and the cache type of the same width; the peers' threads spin shortly before they
+sleep unless GOMP_SPINCOUNT is set. At each depth: the rate of taking the prompt of so many tokens,
+and of --decoded tokens after it. A round runs every cache and program once, one after the other;
+the medians of rounds are compared, since absolute times on a shared machine mean little; what other
+programs took of the processors meanwhile is printed. --json keeps every round's figures.
 """
 
 import argparse
@@ -59,6 +59,9 @@ def parse_arguments():
 
 def programs_of(args):
     """Kvart and the peers that are here."""
+    # Threads that spin for long where they wait for one another are many times slower as soon as
+    # any other program runs. That short a time of spinning costs nothing where none does.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     programs = [peers.Kvart(args.kvart, args.model, args.threads, args.decoded)]
     if not args.without_llama_cpp:
         try:
@@ -168,9 +171,9 @@ def main():
                     "processors",
                     flush=True,
                 )
-        if args.json:
-            with open(args.json, "w", encoding="utf-8") as file:
-                json.dump({"depths": args.depths, "caches": kept}, file)
+                if args.json:
+                    with open(args.json, "w", encoding="utf-8") as file:
+                        json.dump({"depths": args.depths, "caches": kept}, file)
     versions = [program.version for program in programs if hasattr(program, "version")]
     print(
         f"{os.path.basename(args.model)}: tokens/s, medians of {args.rounds} rounds, "

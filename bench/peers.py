@@ -153,11 +153,13 @@ class LlamaCpp:
         """Gives the prompt's first `count` cells once more to the sequence; returns count."""
         api = self.api
         memory = api.llama_get_memory(context)
-        api.llama_memory_seq_cp(memory, 0, 1, 0, count)
-        held = api.llama_state_seq_get_size(context, 1)
+        if api.llama_memory_seq_pos_max(memory, 1) < 0:  # 1 keeps the prompt without its copies
+            api.llama_memory_seq_cp(memory, 0, 1, -1, -1)
+        api.llama_memory_seq_cp(memory, 1, 2, 0, count)
+        held = api.llama_state_seq_get_size(context, 2)
         state = (ctypes.c_uint8 * held)()
-        held = api.llama_state_seq_get_data(context, state, held, 1)
-        api.llama_memory_seq_rm(memory, 1, -1, -1)
+        held = api.llama_state_seq_get_data(context, state, held, 2)
+        api.llama_memory_seq_rm(memory, 2, -1, -1)
         if not api.llama_state_seq_set_data(context, state, held, 2):
             raise RuntimeError("llama.cpp has no room for a copy of cells")
         api.llama_memory_seq_cp(memory, 2, 0, -1, -1)
