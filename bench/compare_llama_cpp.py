@@ -60,7 +60,7 @@ def parse_arguments():
 def programs_of(args):
     """Kvart and the peers that are here."""
     # Threads that spin for long where they wait for one another are many times slower as soon as
-    # any other program runs. That short a time of spinning costs nothing where none does.
+    # any other program runs. Spinning not at all is slower where none does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     programs = [peers.Kvart(args.kvart, args.model, args.threads, args.decoded)]
     if not args.without_llama_cpp:

@@ -54,8 +54,8 @@ class Kvart:
 class LlamaCpp:
     """llama.cpp by its Python binding: one pass over the deepest prompt, decoding at each depth.
 
-    Depths beyond prefill_max are reached by copying cells of the cache, which takes no time:
-    decoding there reads as many cells, and only the prefill's rate stays unknown.
+    Depths beyond prefill_max are reached by copying cells of the cache, which takes no time. Then
+    decoding reads as many cells, but whether it is as fast is not settled: it is a lower bound.
     """
 
     def __init__(self, model, threads, decoded, prefill_max):
