@@ -17,16 +17,11 @@
 #include "attention/attention.h"
 #include "clock.h"
 #include "kvart/cores.h"
+#include "results.h"
 
 namespace {
 
 using namespace kvart;  // NOLINT(google-build-using-namespace)
-
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  return names;
-}
 
 struct Options {
   std::vector<std::string> policies = preset_names();
@@ -41,26 +36,6 @@ struct Options {
 };
 
 constexpr int fill_rows = 512;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-template <class T>
-T or_exit(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
-void or_exit(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
-  std::exit(1);
-}
 
 // Bytes a second that the pool reads from a buffer larger than the caches, each thread its own part
 // in order.

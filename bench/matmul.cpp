@@ -24,6 +24,7 @@
 #include "clock.h"
 #include "kvart/cores.h"
 #include "matmul_peers.h"
+#include "results.h"
 
 namespace {
 
@@ -62,11 +63,6 @@ constexpr Shape shapes[] = {
 // Weights of a model come from memory at every step: so many bytes of copies are gone through.
 constexpr size_t footprint_bytes = size_t{160} << 20;
 constexpr int64_t many_rows = 512;  // of a prefill
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 template <class Body>
 double median_seconds(int threads, int runs, const Body& body) {

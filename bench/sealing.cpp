@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "kvart/cores.h"
 #include "kvart/session.h"
+#include "results.h"
 
 namespace {
 
@@ -37,12 +38,6 @@ std::string default_model() {
   return folder + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
 }
 
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  return names;
-}
-
 struct Options {
   std::string model = default_model();
   std::vector<std::string> policies = preset_names();
@@ -52,26 +47,6 @@ struct Options {
   int chunk = 512;
   int rounds = 5;
 };
-
-template <class T>
-T or_exit(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
-void or_exit(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
-  std::exit(1);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 // Seconds of the prompt and of the answer.
 struct Seconds {

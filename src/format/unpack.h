@@ -339,20 +339,35 @@ inline void with_constant_size(int d, Rows rows) {
 }
 
 #if defined(KVART_ISA_avx512)
-
 inline constexpr CodeLayout code_layout = CodeLayout::bytes;
+using Code = uint8_t;
+#else
+inline constexpr CodeLayout code_layout = CodeLayout::words;
+using Code = int16_t;
+#endif
+
+template <class Codes, class Size>
+inline void unpack_row(const uint8_t* row, Size d, Code* out) {
+#if defined(KVART_ISA_avx512)
+  Codes::bytes(row, d, out);
+#else
+  Codes::words(OneRow{row}, d, out);
+#endif
+}
 
 template <class Format>
 inline void code_rows(const uint8_t* codes, int d, int first, int count, void* out) {
   const size_t row_bytes = Format::row_bytes(d);
   const uint8_t* from = codes + first * row_bytes;
-  auto* to = static_cast<uint8_t*>(out);
+  auto* to = static_cast<Code*>(out);
   with_constant_size(d, [&](auto size) {
     for (int i = 0; i < count; ++i, to += size, from += row_bytes) {
-      Format::Codes::bytes(from, size, to);
+      unpack_row<typename Format::Codes>(from, size, to);
     }
   });
 }
+
+#if defined(KVART_ISA_avx512)
 
 // Bytes of four rows side by side, 16 channels at a time. rows: [4][max_head_dim].
 inline void interleave_four(const uint8_t* rows, int d, uint8_t* out) {
@@ -390,20 +405,6 @@ inline void code_columns(const uint8_t* codes, int d, int first, int count, void
 }
 
 #else
-
-inline constexpr CodeLayout code_layout = CodeLayout::words;
-
-template <class Format>
-inline void code_rows(const uint8_t* codes, int d, int first, int count, void* out) {
-  const size_t row_bytes = Format::row_bytes(d);
-  const uint8_t* from = codes + first * row_bytes;
-  auto* to = static_cast<int16_t*>(out);
-  with_constant_size(d, [&](auto size) {
-    for (int i = 0; i < count; ++i, to += size, from += row_bytes) {
-      Format::Codes::words(OneRow{from}, size, to);
-    }
-  });
-}
 
 template <class Format>
 inline void code_columns(const uint8_t* codes, int d, int first, int count, void* out) {
