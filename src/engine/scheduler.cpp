@@ -48,7 +48,6 @@ std::span<const ScheduledWork> Scheduler::plan(SequenceMemory& memory) {
   preempted_.clear();
   admitted_.clear();
   hopeless_.reset();
-  stalled_ = false;
   left_ = limits_.step_tokens;
   for (auto& [id, item] : items_) item.planned = 0;
   const std::vector<Item*> order = in_order(State::running);
@@ -60,7 +59,7 @@ std::span<const ScheduledWork> Scheduler::plan(SequenceMemory& memory) {
       if ((item->remaining() > 1) == prompts) give(*item, item->remaining(), memory);
     }
   }
-  if (!stalled_) admit(memory);
+  admit(memory);
   return work_;
 }
 
@@ -69,10 +68,7 @@ void Scheduler::give(Item& item, int64_t count, SequenceMemory& memory) {
   count = std::min(count, left_);
   if (item.entry.chunk_max > 0) count = std::min(count, item.entry.chunk_max);
   if (count == 0) return;
-  if (!reserve(item, count, memory)) {
-    stalled_ = true;
-    return;
-  }
+  if (!reserve(item, count, memory)) return;
   item.planned = count;
   left_ -= count;
   work_.push_back({item.entry.id, item.computed, count, count == item.remaining()});
@@ -105,7 +101,6 @@ void Scheduler::preempt(Item& item, SequenceMemory& memory) {
     left_ += item.planned;
   }
   item.state = State::waiting;
-  item.computed = 0;
   item.planned = 0;
   preempted_.push_back(item.entry.id);
 }
@@ -142,7 +137,6 @@ void Scheduler::admit(SequenceMemory& memory) {
     }
     admitted_.push_back(item->entry.id);
     give(*item, item->remaining(), memory);
-    if (stalled_) return;
   }
 }
 

@@ -119,8 +119,7 @@ class Scheduler {
   std::vector<EntryId> preempted_;
   std::vector<EntryId> admitted_;
   std::optional<EntryId> hopeless_;
-  int64_t left_ = 0;      // tokens of the step that nobody has yet
-  bool stalled_ = false;  // a running entry found no room in this step
+  int64_t left_ = 0;  // tokens of the step that nobody has yet
 };
 
 }  // namespace kvart

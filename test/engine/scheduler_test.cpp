@@ -146,8 +146,27 @@ class RandomRun {
     entries_[expected.entry.id] = expected;
   }
 
+  // The first entry that holds memory and runs freely, or null.
+  [[nodiscard]] const Expected* first_running() const {
+    const Expected* first = nullptr;
+    for (const auto& [id, expected] : entries_) {
+      if (!expected.paused && scheduler_.is_running(id) &&
+          (first == nullptr || comes_before(expected, *first))) {
+        first = &expected;
+      }
+    }
+    return first;
+  }
+
   void step() {
+    const Expected* first = first_running();
     const auto work = scheduler_.plan(memory_);
+    if (first != nullptr && !scheduler_.is_running(first->entry.id)) {
+      const auto admitted = scheduler_.admitted();
+      EXPECT_TRUE(std::any_of(admitted.begin(), admitted.end(), [&](EntryId id) {
+        return entries_.at(id).entry.priority < first->entry.priority;
+      })) << "the first one lost its memory to nobody before it";
+    }
     EXPECT_FALSE(scheduler_.hopeless().has_value());
     check(work);
     const std::vector<ScheduledWork> items(work.begin(), work.end());
@@ -175,20 +194,14 @@ class RandomRun {
       EXPECT_TRUE(scheduler_.is_running(item.id));
       EXPECT_EQ(item.to_the_end, item.first + item.count == expected.entry.tokens);
       EXPECT_LE(item.first + item.count, expected.entry.tokens);
-      if (expected.entry.chunk_max > 0) EXPECT_LE(item.count, expected.entry.chunk_max);
+      EXPECT_TRUE(expected.entry.chunk_max < 0 || item.count <= expected.entry.chunk_max);
     }
     EXPECT_LE(tokens, limits_.step_tokens);
     EXPECT_LE(scheduler_.running(), limits_.max_running);
     EXPECT_LE(memory_.used(), blocks_);
     EXPECT_EQ(scheduler_.running(), static_cast<int64_t>(memory_.entries()));
     EXPECT_EQ(scheduler_.running() + scheduler_.waiting(), static_cast<int64_t>(entries_.size()));
-    const Expected* first = nullptr;
-    for (const auto& [id, expected] : entries_) {
-      if (!expected.paused && scheduler_.is_running(id) &&
-          (first == nullptr || comes_before(expected, *first))) {
-        first = &expected;
-      }
-    }
+    const Expected* first = first_running();
     const bool any_free = std::any_of(entries_.begin(), entries_.end(),
                                       [](const auto& entry) { return !entry.second.paused; });
     EXPECT_EQ(first != nullptr, any_free) << "free entries, but none runs";
@@ -309,6 +322,42 @@ TEST(Scheduler, WhatNeverFitsIsNamed) {
   scheduler.add(entry(1, 3 * block));
   EXPECT_TRUE(scheduler.plan(memory).empty());
   EXPECT_EQ(scheduler.hopeless(), EntryId{1});
+}
+
+TEST(Scheduler, OfThoseBehindTheLastOneGivesWay) {
+  SimulatedMemory memory(3);
+  Scheduler scheduler({.step_tokens = 1000, .max_running = 8});
+  for (const auto& one : {entry(1, block), entry(2, 1), entry(3, 1)}) scheduler.add(one);
+  EXPECT_EQ(run_step(scheduler, memory).size(), 3u);
+  EXPECT_EQ(run_step(scheduler, memory), (std::map<EntryId, int64_t>{{1, 1}, {2, 1}}));
+  EXPECT_THAT(scheduler.preempted(), testing::ElementsAre(3));
+}
+
+TEST(Scheduler, TokensOfOneThatGaveWayGoToOthers) {
+  SimulatedMemory memory(4);
+  Scheduler scheduler({.step_tokens = block, .max_running = 8});
+  scheduler.add(entry(2, block, 1));
+  run_step(scheduler, memory);
+  scheduler.add(entry(1, 3 * block, 0));
+  // 2 was to have a token of the step, and the room for it, when 1 turns out to need that room.
+  EXPECT_EQ(run_step(scheduler, memory), (std::map<EntryId, int64_t>{{1, block}}));
+  EXPECT_THAT(scheduler.preempted(), testing::ElementsAre(2));
+}
+
+TEST(Scheduler, WhatRunningOnesStillNeedIsNotGivenAway) {
+  SimulatedMemory memory(10);
+  Scheduler scheduler({.step_tokens = 1000, .max_running = 8});
+  SchedulerEntry slow = entry(1, 8 * block);
+  slow.chunk_max = 10;
+  scheduler.add(slow);
+  run_step(scheduler, memory);
+  scheduler.add(entry(2, 3 * block));
+  for (int i = 0; i < 8; ++i) run_step(scheduler, memory);
+  EXPECT_FALSE(scheduler.is_running(2));
+  scheduler.remove(2, memory);
+  scheduler.add(entry(3, block));
+  run_step(scheduler, memory);
+  EXPECT_TRUE(scheduler.is_running(3));
 }
 
 TEST(Scheduler, CopiesRunAtOnce) {

@@ -121,7 +121,7 @@ TEST(Sampler, BiasAndBans) {
   }
   const std::vector<int32_t> all = {0, 1, 2, 3, 4};
   EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, all}), -1);
-  options.logit_bias = {{1, 1e39f}};
+  options.logit_bias = {{1, std::numeric_limits<float>::infinity()}};
   EXPECT_FALSE(options.check().ok());
 }
 
@@ -129,7 +129,7 @@ TEST(Sampler, BiasAndBans) {
 TEST(Sampler, FiltersEqualTheirDefinitionOnManyTokens) {
   std::mt19937_64 random(5);
   std::normal_distribution<float> normal(0, 3);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 20; ++round) {
     std::vector<float> many(2000);
     for (float& logit : many) logit = normal(random);
     SamplingOptions options;
@@ -159,7 +159,7 @@ TEST(Sampler, FiltersEqualTheirDefinitionOnManyTokens) {
     std::set<int32_t> drawn;
     for (int i = 0; i < 300; ++i) drawn.insert(sampler.sample(many, {}));
     EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), drawn.begin(), drawn.end())) << round;
-    EXPECT_GT(drawn.size(), allowed.size() > 20 ? 10u : 0u) << round;
+    EXPECT_GE(drawn.size(), std::min<size_t>(allowed.size(), 3)) << round;
   }
 }
 
