@@ -108,22 +108,24 @@ EngineStats ModelEngine::stats() const {
 }
 
 void ModelEngine::loop() {
-  bool idle = true;
   while (true) {
-    if (idle) waker_->wait_until(next_deadline());
-    {
-      const std::lock_guard lock(mutex_);
-      if (stop_ && inbox_.empty() && active_.empty()) return;
-    }
     take_inbox();
     look_after_requests();
     const auto work = scheduler_.plan(memory_);
     note_changes();
-    idle = work.empty();
-    if (!work.empty()) run(work);
+    const bool idle = work.empty();
+    if (!idle) run(work);
     remove_finished();
     publish();
+    if (!idle) continue;
+    if (is_over()) return;
+    waker_->wait_until(next_deadline());
   }
+}
+
+bool ModelEngine::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return stop_ && inbox_.empty() && active_.empty();
 }
 
 ModelEngine::Clock::time_point ModelEngine::next_deadline() const {

@@ -69,6 +69,7 @@ class ModelEngine final : public Engine {
   }
 
   void loop();
+  [[nodiscard]] bool is_over() const;
   [[nodiscard]] Clock::time_point next_deadline() const;
   void take_inbox();
   void begin(Submitted submitted);

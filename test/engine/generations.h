@@ -111,7 +111,7 @@ inline Answer answer_of(Engine& engine, const GenerationRequest& request) {
   const auto reader = Reader::submit(engine, request);
   if (reader == nullptr) return {};
   reader->read_all();
-  EXPECT_TRUE(reader->error().ok()) << reader->error().message;
+  EXPECT_TRUE(reader->error().ok()) << reader->error().error().message;
   return reader->answer();
 }
 
