@@ -59,8 +59,8 @@ Result<Json> parsed(Result<HttpAnswer> answer, const std::string& what) {
   if (!answer) return answer.error();
   Json json = Json::parse(answer->body, nullptr, false);
   if (answer->status == 200 && !json.is_discarded()) return json;
-  return Error{ErrorCode::io, fmt::format("{}: status {}: {}", what, answer->status,
-                                          answer->body.substr(0, 200))};
+  return Error{ErrorCode::io,
+               fmt::format("{}: status {}: {}", what, answer->status, answer->body.substr(0, 200))};
 }
 
 class Bench {
@@ -81,7 +81,7 @@ class Bench {
   }
 
   [[nodiscard]] Json json() const;
-  void print() const;
+  Status print() const;
 
  private:
   [[nodiscard]] HttpClient client() const { return {target_, options_.api_key}; }
@@ -158,9 +158,8 @@ class Bench {
     while (true) {
       const size_t index = next_++;
       if (index >= prompts_.size()) return;
-      std::this_thread::sleep_until(
-          began_ + std::chrono::duration_cast<Clock::duration>(
-                       std::chrono::duration<double>(due_s_[index])));
+      std::this_thread::sleep_until(began_ + std::chrono::duration_cast<Clock::duration>(
+                                                 std::chrono::duration<double>(due_s_[index])));
       answered_[index] = ask(prompts_[index]);
       done_ += 1;
     }
@@ -216,7 +215,8 @@ class Bench {
       const auto metrics = client().get("/metrics");
       if (metrics && metrics->status == 200) {
         running_max_ = std::max(running_max_, metric(metrics->body, "vllm:num_requests_running"));
-        cache_use_max_ = std::max(cache_use_max_, metric(metrics->body, "vllm:kv_cache_usage_perc"));
+        cache_use_max_ =
+            std::max(cache_use_max_, metric(metrics->body, "vllm:kv_cache_usage_perc"));
         preemptions_ = metric(metrics->body, "vllm:num_preemptions_total");
         if (preemptions_before_ < 0) preemptions_before_ = preemptions_;
       }
@@ -329,7 +329,7 @@ Json Bench::json() const {
   return json;
 }
 
-void Bench::print() const {
+Status Bench::print() const {
   const Json j = json();
   std::string text;
   const auto line = [&](const char* name, const std::string& value) {
@@ -360,7 +360,7 @@ void Bench::print() const {
     line("sequences that ran at a time, at most", number("max_running_sequences"));
   }
   if (j.contains("preemptions")) line("preemptions", number("preemptions"));
-  print_out(text);
+  return print_out(text);
 }
 
 Status run(const BenchOptions& options) {
@@ -373,9 +373,8 @@ Status run(const BenchOptions& options) {
   }
   Bench bench(options);
   KVART_RETURN_IF_ERROR(bench.run());
-  bench.print();
-  if (outputs->json) return outputs->json->write(json_text(bench.json()));
-  return {};
+  if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(bench.json())));
+  return bench.print();
 }
 
 }  // namespace

@@ -91,9 +91,8 @@ Result<HttpAnswer> HttpClient::Connection::exchange(
   if (code) return failed(target, "no such host", code);
   beast::tcp_stream stream(context);
   stream.expires_after(longest_wait);
-  stream.async_connect(addresses, [&](beast::error_code result, const tcp::endpoint&) {
-    code = result;
-  });
+  stream.async_connect(addresses,
+                       [&](beast::error_code result, const tcp::endpoint&) { code = result; });
   if (wait(code)) return failed(target, "no connection; is the server running?", code);
   stream.socket().set_option(tcp::no_delay(true), code);
   http::request<http::string_body> request(verb, target.prefix + path, 11);

@@ -1,5 +1,5 @@
-// A small HTTP/1.1 client for measuring servers: one connection, one request at a time, answers whole
-// or as server-sent events.
+// A small HTTP/1.1 client for measuring servers: one connection, one request at a time, answers
+// whole or as server-sent events.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class HttpClient {
   // body: empty for GET. Error: no connection, an answer that isn't HTTP or takes too long.
   Result<HttpAnswer> get(const std::string& path);
   Result<HttpAnswer> post(const std::string& path, const std::string& json);
-  // Calls on_event with the data of each event as it arrives, up to [DONE]. The answer's body is set
-  // only where its status isn't 200. Error: likewise, or a stream that ends without [DONE].
+  // Calls on_event with the data of each event as it arrives, up to [DONE]. The answer's body is
+  // set only where its status isn't 200. Error: likewise, or a stream that ends without [DONE].
   Result<HttpAnswer> stream(const std::string& path, const std::string& json,
                             const std::function<void(std::string_view data)>& on_event);
 
