@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build make pkg-config python3 ca-certificates
-  libpcre2-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libfmt-dev
+  libpcre2-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libfmt-dev libboost-dev
   libgtest-dev libgmock-dev
 )
 case "${1:-build}" in

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kvart/result.h"
@@ -17,6 +18,9 @@ struct SamplingOptions {
   float min_p = 0;        // drop what is less likely than min_p times the most likely
   float repetition_penalty =
       1;  // on tokens that were seen: positive logits are divided by it, negative multiplied
+  float presence_penalty = 0;   // taken from the logit of each token of the answer so far
+  float frequency_penalty = 0;  // the same, for each time that it is there
+  std::vector<std::pair<int32_t, float>> logit_bias;  // (token, added to its logit)
   uint64_t seed = 0;
 
   // Error: a value out of range, with its name and the range.

@@ -26,6 +26,16 @@ Status SamplingOptions::check() const {
   if (!(repetition_penalty > 0 && repetition_penalty <= 100)) {
     return out_of_range("repetition_penalty", repetition_penalty, "above 0 to 100");
   }
+  if (!(std::abs(presence_penalty) <= 2)) {
+    return out_of_range("presence_penalty", presence_penalty, "-2 to 2");
+  }
+  if (!(std::abs(frequency_penalty) <= 2)) {
+    return out_of_range("frequency_penalty", frequency_penalty, "-2 to 2");
+  }
+  for (const auto& [token, bias] : logit_bias) {
+    if (token < 0 || !(std::abs(bias) <= 100))
+      return out_of_range("logit_bias", bias, "-100 to 100");
+  }
   return {};
 }
 
