@@ -11,6 +11,7 @@ namespace kvart::server {
 namespace {
 
 constexpr size_t max_pipelined_bytes = size_t{64} << 10;
+constexpr int send_buffer_bytes = 64 << 10;
 constexpr std::chrono::milliseconds linger_time{2000};
 
 }  // namespace
@@ -41,6 +42,8 @@ Connection::~Connection() {
 void Connection::start() {
   boost::system::error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
+  // The system would take megabytes of a stream that nobody reads.
+  socket_.set_option(net::socket_base::send_buffer_size(send_buffer_bytes), ignored);
   hub_.connections.emplace(this, weak_from_this());
   ++hub_.service.connections;
   enter_waiting();

@@ -36,8 +36,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // Drops what it was doing; its generation is cancelled.
   void close();
-  // Waits for a request of which nothing has come.
-  [[nodiscard]] bool is_idle() const { return phase_ == Phase::idle && !writing_; }
+  // Nothing of a request has come, or its answer is written.
+  [[nodiscard]] bool is_idle() const {
+    return (phase_ == Phase::idle || phase_ == Phase::lingering) && !writing_;
+  }
 
  private:
   enum class Phase {

@@ -200,9 +200,9 @@ class HttpServer : public Server {
   }
 
   void close_idle() {
-    const auto waiting = hub_.waiting;
-    for (Connection* one : waiting) {
-      const auto connection = hub_.connections.find(one)->second.lock();
+    const auto all = hub_.connections;
+    for (const auto& [unused, weak] : all) {
+      const auto connection = weak.lock();
       if (connection && connection->is_idle()) connection->close();
     }
   }

@@ -65,7 +65,9 @@ TEST(Routes, NothingButTheExactPathLeadsThere) {
     }
     std::string upper = path;
     for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-    if (upper != path) EXPECT_EQ(find_route(upper), nullptr);
+    if (upper != path) {
+      EXPECT_EQ(find_route(upper), nullptr);
+    }
   }
   EXPECT_EQ(find_route("/v1/models/a/b")->action, Action::model);
   EXPECT_EQ(find_route("/v1/models/"), nullptr);

@@ -53,7 +53,8 @@ class RawClient {
     socket_ = -1;
   }
   void finish_sending() const { ::shutdown(socket_, SHUT_WR); }
-  bool send(std::string_view bytes) const {
+  bool send(std::string_view bytes) {
+    head_only_ = bytes.starts_with("HEAD ");
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent <= 0) return false;
@@ -101,7 +102,7 @@ class RawClient {
     }
     const size_t length = out.head.find("Content-Length: ");
     if (length != std::string::npos) {
-      const size_t size = std::stoul(out.head.substr(length + 16));
+      const size_t size = head_only_ ? 0 : std::stoul(out.head.substr(length + 16));
       out.whole = buffer_.size() >= at + size;
       out.body = buffer_.substr(at, size);
       if (out.whole) buffer_.erase(0, at + size);
@@ -130,6 +131,7 @@ class RawClient {
   int socket_;
   bool connected_ = false;
   bool ended_ = false;
+  bool head_only_ = false;  // the answer has no body, whatever its length says
   std::string buffer_;
 };
 
