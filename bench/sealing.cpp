@@ -2,7 +2,8 @@
 // session runs a model for the whole. The share comes from Attention::append alone, on a cache of
 // the model's shape: of a prefill, what it takes longer there than where all layers see their own
 // block only, so that nothing is sealed and all else is the same; of decode, what a token that
-// fills a block takes longer than the token before. `--help` lists the options.
+// fills a block takes longer than the token before. Likewise what measuring the error of every Nth
+// block takes beyond that. `--help` lists the options.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -46,6 +47,7 @@ struct Options {
   int answer = 256;
   int chunk = 512;
   int rounds = 5;
+  int error_interval = 64;
 };
 
 // Seconds of the prompt and of the answer.
@@ -89,7 +91,7 @@ Seconds run_session(const Options& options, const Model& model, const Policy& po
 class Appending {
  public:
   Appending(const Options& options, const ModelConfig& model, const Policy& policy, bool seals,
-            ThreadPool& pool, Isa isa)
+            int error_interval, ThreadPool& pool, Isa isa)
       : options_(options), pool_(pool), layers_(model.layers) {
     CacheConfig config;
     config.shape = model.cache_shape();
@@ -104,7 +106,8 @@ class Appending {
     input.step_tokens = options.chunk;
     config.plan = or_exit(plan_memory(input));
     cache_ = or_exit(KvCache::create(config));
-    attention_ = or_exit(Attention::create(cache_.get(), isa, &pool, options.chunk, model.q_heads));
+    attention_ = or_exit(
+        Attention::create(cache_.get(), isa, &pool, options.chunk, model.q_heads, error_interval));
     size_t values = 0;
     for (const LayerShape& layer : config.shape.layers) {
       values = std::max(values, static_cast<size_t>(layer.kv_heads) * layer.head_dim);
@@ -185,10 +188,13 @@ Seconds sealing(Appending& with, Appending& without) {
 void run_policy(const Options& options, const Model& model, const std::string& name,
                 ThreadPool& pool, Isa isa) {
   const Policy policy = or_exit(parse_policy(name)).policy;
-  Appending with(options, model.config(), policy, true, pool, isa);
-  Appending without(options, model.config(), policy, false, pool, isa);
+  Appending with(options, model.config(), policy, true, 0, pool, isa);
+  Appending without(options, model.config(), policy, false, 0, pool, isa);
+  Appending measuring(options, model.config(), policy, true, options.error_interval, pool, isa);
   sealing(with, without);  // takes the memory from the system
+  sealing(measuring, with);
   std::vector<double> prefill, decode, prefill_sealing, decode_sealing, prefill_share, decode_share;
+  std::vector<double> error_share;
   for (int round = 0; round < options.rounds; ++round) {
     const Seconds all = run_session(options, model, policy);
     const Seconds own = sealing(with, without);
@@ -198,12 +204,13 @@ void run_policy(const Options& options, const Model& model, const std::string& n
     decode_sealing.push_back(own.decode);
     prefill_share.push_back(prefill_sealing.back() / all.prefill);
     decode_share.push_back(decode_sealing.back() / all.decode);
+    error_share.push_back(sealing(measuring, with).prefill / all.prefill);
   }
   if (with.sum() != without.sum()) std::exit(1);  // so that no reading is left out
-  std::printf("%-9s %10.0f %9.2f %7.2f%% %12.2f %9.3f %7.2f%%\n", name.c_str(),
+  std::printf("%-9s %10.0f %9.2f %7.2f%% %12.2f %9.3f %7.2f%% %11.3f%%\n", name.c_str(),
               1e3 * median(prefill), 1e3 * median(prefill_sealing), 100 * median(prefill_share),
               1e3 * median(decode) / options.answer, 1e3 * median(decode_sealing) / options.answer,
-              100 * median(decode_share));
+              100 * median(decode_share), 100 * median(error_share));
   std::fflush(stdout);
 }
 
@@ -222,6 +229,9 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds, "Rounds, of which the median counts")
       ->check(CLI::PositiveNumber);
+  app.add_option("--error-interval", options.error_interval,
+                 "Blocks of which the error of one is measured, for the last column")
+      ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (options.threads <= 0) options.threads = usable_cores();
   const Isa isa = or_exit(chosen_isa());
@@ -231,8 +241,8 @@ int main(int argc, char** argv) {
       "%s, %s, %d threads: %d tokens of prefill in steps of %d, %d decoded; medians of %d\n",
       model->config().source.c_str(), std::string(isa_name(isa)).c_str(), options.threads,
       options.prompt, options.chunk, options.answer, options.rounds);
-  std::printf("%-9s %10s %9s %8s %12s %9s %8s\n", "cache", "prefill ms", "sealing", "share",
-              "ms per token", "sealing", "share");
+  std::printf("%-9s %10s %9s %8s %12s %9s %8s %12s\n", "cache", "prefill ms", "sealing", "share",
+              "ms per token", "sealing", "share", "error, share");
   for (const std::string& name : options.policies) run_policy(options, *model, name, pool, isa);
   return 0;
 }

@@ -29,6 +29,7 @@ MemoryPlanInput plan_input(const CapacityInput& input, int64_t context_tokens) {
   plan.shape = input.shape;
   plan.policy = input.policy;
   plan.context_tokens = context_tokens;
+  plan.open_sequences = input.open_sequences;
   return plan;
 }
 
@@ -58,6 +59,16 @@ Result<int64_t> sequences_within(const CapacityInput& input, double bytes_per_se
   if (plan.ok()) return plan->sequences;
   if (plan.error().code == ErrorCode::out_of_memory) return int64_t{0};
   return plan.error();
+}
+
+// What slots for open_sequences cost where `sequences` of full length have theirs.
+Result<double> open_bytes_of(const CapacityInput& input, int64_t sequences) {
+  if (input.figures == Figures::naive) return 0.0;
+  MemoryPlanInput wanted = plan_input(input, input.context_tokens);
+  wanted.max_sequences = std::max<int64_t>(sequences, 1);
+  const auto plan = plan_memory(wanted);
+  if (!plan.ok()) return plan.error();
+  return static_cast<double>(plan->open_bytes);
 }
 
 // The longest context at which bytes_at(context) is at most `bytes`: it never shrinks with the
@@ -125,6 +136,10 @@ Result<Capacity> plan_capacity(const CapacityInput& input) {
   capacity.batch = input.batch > 0 ? input.batch : std::max<int64_t>(capacity.sequences, 0);
   capacity.fits =
       capacity.batch > 0 && (capacity.sequences < 0 || capacity.batch <= capacity.sequences);
+  const auto open_bytes =
+      open_bytes_of(input, capacity.sequences >= 0 ? capacity.sequences : capacity.batch);
+  if (!open_bytes.ok()) return open_bytes.error();
+  capacity.open_bytes = *open_bytes;
   capacity.kv_bytes = *size * static_cast<double>(capacity.batch);
   capacity.step_bytes = capacity.kv_bytes + input.weight_bytes;
   if (input.bandwidth_bytes_s > 0 && capacity.batch > 0) {

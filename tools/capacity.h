@@ -21,6 +21,7 @@ struct CapacityInput {
   double weight_bytes = 0;       // 0: not known
   double budget_bytes = 0;       // for the cache; 0: no limit (then a batch is given)
   double bandwidth_bytes_s = 0;  // 0: not known
+  int64_t open_sequences = 0;    // as in MemoryPlanInput; counts for exact figures only
 };
 
 struct Capacity {
@@ -28,6 +29,8 @@ struct Capacity {
   int64_t sequences = 0;  // that fit in the budget; -1: there is none
   int64_t batch = 0;
   bool fits = false;      // the batch, at least one sequence
+  double open_bytes = 0;  // slots of open_sequences beyond `sequences` (beyond the batch without a
+                          // budget)
   double kv_bytes = 0;    // read in a step: the batch's
   double step_bytes = 0;  // with the weights
   double step_s = 0;      // 0: no bandwidth is known

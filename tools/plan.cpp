@@ -25,6 +25,7 @@ Result<std::vector<PlanRow>> compute_rows(const PlanInputs& inputs) {
       one.weight_bytes = static_cast<double>(inputs.weight_bytes);
       one.budget_bytes = inputs.budget_bytes;
       one.bandwidth_bytes_s = inputs.bandwidth_bytes_s;
+      one.open_sequences = inputs.open_sequences;
       const auto exact = plan_capacity(one);
       if (!exact.ok()) {
         return Error{exact.error().code, fmt::format("{}: {}", named.word, exact.error().message)};
@@ -69,6 +70,9 @@ std::vector<Cell> table_row(const PlanInputs& inputs, const PlanRow& row, Figure
                           positive_cell(gain, 2),
                           count_cell(capacity.crossover_context),
                           count_cell(capacity.longest_context)};
+  if (inputs.open_sequences > 0) {
+    cells.push_back(exact ? gigabyte_cell(capacity.open_bytes) : missing_cell());
+  }
   if (inputs.has_load()) {
     cells.push_back(
         count_cell(nodes_for(capacity, inputs.load_sequences, inputs.load_tokens_per_s)));
@@ -96,6 +100,9 @@ Table plan_table(const PlanInputs& inputs, const std::vector<PlanRow>& rows) {
        {"crossover_context_tokens", "crossover\ncontext"},
        {"longest_context_tokens", "longest\ncontext"}},
       {}};
+  if (inputs.open_sequences > 0) {
+    table.columns.push_back({"more_slots_bytes", "GB for\nmore slots"});
+  }
   if (inputs.has_load()) table.columns.push_back({"nodes_for_load", "nodes\nfor load"});
   for (const PlanRow& row : rows) {
     table.rows.push_back(table_row(inputs, row, Figures::naive));

@@ -159,6 +159,10 @@ void add_plan_options(CLI::App& command, PlanOptions* options) {
                   "model's, at most 32k)");
   add_integer_option(command, "--batch", &options->batch, {1, int64_t{1} << 30, "1 to 2^30"},
                      "Sequences per step; default: as many as fit");
+  add_integer_option(command, "--max-num-seqs", &options->max_num_seqs,
+                     {1, int64_t{1} << 30, "1 to 2^30"},
+                     "Sequences that may run at the same time if they are short: their open and "
+                     "sink blocks are counted too; default: those that fit in full length");
   add_list_option(command, "--policies,--kv-cache-dtype", &options->policies, "POLICY",
                   policy_help);
   add_text_option(command, "--load", &options->load, "LOAD",
@@ -176,6 +180,7 @@ Result<PlanInputs> read_plan_inputs(const PlanOptions& options) {
   if (!model.ok()) return model.error();
   inputs.model = std::move(*model);
   inputs.batch = options.batch;
+  inputs.open_sequences = options.max_num_seqs;
   KVART_RETURN_IF_ERROR(read_weights(options, inputs));
   KVART_RETURN_IF_ERROR(read_contexts(options, inputs));
   if (!options.load.empty()) {
@@ -209,6 +214,13 @@ std::vector<std::string> plan_notes(const PlanInputs& inputs) {
   if (length != 0 && inputs.contexts.back() > length) {
     notes.push_back(fmt::format("Note: the model was made for {} tokens.", tokens_text(length)));
   }
+  if (inputs.open_sequences > 0) {
+    notes.push_back(fmt::format(
+        "Up to {} may run at the same time (--max-num-seqs) while they are short enough to share "
+        "the pages of those that fit in full length: \"GB for more slots\" is what their open and "
+        "sink blocks take of the cache.",
+        counted(static_cast<uint64_t>(inputs.open_sequences), "sequence")));
+  }
   notes.emplace_back(
       "Crossover: from that context on a batch's cache is more bytes than the weights: below it "
       "quantize the weights, above it the cache.");
@@ -226,6 +238,7 @@ nlohmann::ordered_json plan_inputs_json(const PlanInputs& inputs) {
   json["bandwidth_bytes_per_s"] = inputs.bandwidth_bytes_s;
   json["contexts"] = inputs.contexts;
   json["batch"] = inputs.batch;
+  json["max_num_seqs"] = inputs.open_sequences;
   json["load_sequences"] = inputs.load_sequences;
   json["load_tokens_per_s"] = inputs.load_tokens_per_s;
   return json;

@@ -28,6 +28,7 @@ struct PlanOptions {
   std::string weights;
   std::vector<std::string> contexts;
   int64_t batch = 0;
+  int64_t max_num_seqs = 0;
   std::vector<std::string> policies;
   std::string load;
   OutputFiles files;
@@ -44,6 +45,7 @@ struct PlanInputs {
   double bandwidth_bytes_s = 0;   // of a node; 0: not known
   std::vector<int64_t> contexts;  // ascending
   int64_t batch = 0;              // 0: as many as fit
+  int64_t open_sequences = 0;     // that have slots even if they don't fit in full length
   std::vector<NamedPolicy> policies;
   double load_sequences = 0;
   double load_tokens_per_s = 0;

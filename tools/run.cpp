@@ -233,7 +233,7 @@ class Run {
     const auto start = std::chrono::steady_clock::now();
     finish_reason_ = "length";
     while (static_cast<int>(answer_.size()) < options_.max_tokens && tokens() < context_) {
-      const int32_t token = sampler_.sample(logits_, seen);
+      const int32_t token = sampler_.sample(logits_, {seen, prompt_.size(), {}});
       if (model_->ends_generation(token) && !options_.ignore_eos) {
         finish_reason_ = "stop";
         break;

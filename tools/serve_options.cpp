@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t unknown_context = 4096;
 constexpr double memory_share = 0.6;  // of what is available, for a cache whose size nobody gives
 constexpr int64_t shortest_context = 64;
+constexpr int error_sample_interval = 16;
 
 // A checked text that is parsed into *value.
 template <class T, class Parse>
@@ -127,6 +128,7 @@ MemoryPlanInput plan_input(const SessionOptions& session, const ModelConfig& con
   input.max_sequences = session.max_sequences;
   input.budget_bytes = session.budget_bytes;
   input.step_tokens = session.max_step_tokens;
+  input.open_sequences = session.max_sequences;
   return input;
 }
 
@@ -177,6 +179,14 @@ Result<SessionOptions> plan_session(const ServeOptions& options, const ModelConf
   session.max_step_tokens = options.max_num_batched_tokens;
   session.prefix_caching = !options.no_prefix_caching;
   session.budget_bytes = options.cache_memory_bytes;
+  session.host_bytes = options.swap_bytes;
+  session.error_sample_interval = error_sample_interval;
+  if (options.max_num_batched_tokens < options.max_num_seqs) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--max-num-batched-tokens {}: a step has a token of each of "
+                             "--max-num-seqs {}; give at least as many",
+                             options.max_num_batched_tokens, options.max_num_seqs)};
+  }
   const bool any_length = options.max_model_len == 0;
   const int64_t made_for = config.context_length > 0 ? config.context_length : unknown_context;
   session.context_tokens = any_length ? made_for : options.max_model_len;

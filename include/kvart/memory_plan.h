@@ -31,6 +31,9 @@ struct MemoryPlanInput {
   uint64_t budget_bytes = 0;
   // Tokens that one step appends at most, over all sequences. Counts for windowed layers only.
   int64_t step_tokens = 512;
+  // Sequences that may run at the same time if they are short: slots are planned for so many, or
+  // for as many as fit in full length where those are more. Pages are planned for the latter alone.
+  int64_t open_sequences = 0;
 };
 
 // Layers that see the same tokens share a pool: all full-attention layers are one group (the first,
@@ -58,17 +61,19 @@ struct GroupPlan {
   int64_t step_pages = 0;          // for steps of step_tokens, once for all sequences
   int64_t step_slots = 0;
   int64_t pages = 0;  // in the arena: sequences * pages_per_sequence + step_pages
-  int64_t slots = 0;  // in the arena, likewise
+  int64_t slots = 0;  // in the arena, likewise, but for open_sequences
 };
 
 struct MemoryPlan {
   std::vector<GroupPlan> groups;
   int64_t context_tokens = 0;
   int64_t sequences = 0;            // that fit with context_tokens each
+  int64_t open_sequences = 0;       // that have slots: at least `sequences`
   uint64_t bytes_per_sequence = 0;  // pages + slots of one sequence
   uint64_t step_bytes = 0;          // step_pages and step_slots of all groups
+  uint64_t open_bytes = 0;          // slots of open_sequences - sequences
   // What the allocator takes, the pages and slots of all groups:
-  // sequences * bytes_per_sequence + step_bytes.
+  // sequences * bytes_per_sequence + open_bytes + step_bytes.
   uint64_t total_bytes = 0;
   // Page bytes of the full groups / 64: what one more token costs.
   double sealed_bytes_per_token = 0;
@@ -78,7 +83,8 @@ struct MemoryPlan {
 
 // Error: unsupported head_dim, no layers, a policy that doesn't cover the layers, sizes that
 // overflow 64 bits, neither sequences nor budget, steps without tokens, or (code out_of_memory) a
-// budget that doesn't hold one sequence; the message has both figures.
+// budget that doesn't hold one sequence and the slots of open_sequences; the message has both
+// figures.
 Result<MemoryPlan> plan_memory(const MemoryPlanInput& input);
 
 // The full-precision format of open and sink blocks.

@@ -16,37 +16,53 @@ struct SamplingOptions {
   int top_k = 0;          // 0: all
   float top_p = 1;        // the smallest set with at least this probability
   float min_p = 0;        // drop what is less likely than min_p times the most likely
-  float repetition_penalty =
-      1;  // on tokens that were seen: positive logits are divided by it, negative multiplied
-  float presence_penalty = 0;   // taken from the logit of each token of the answer so far
-  float frequency_penalty = 0;  // the same, for each time that it is there
-  std::vector<std::pair<int32_t, float>> logit_bias;  // (token, added to its logit)
+  // On tokens of the prompt and the answer: positive logits are divided by it, negative multiplied.
+  float repetition_penalty = 1;
+  float presence_penalty = 0;   // taken off the logits of tokens of the answer
+  float frequency_penalty = 0;  // likewise, for each time that the token is there
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these tokens
   uint64_t seed = 0;
 
   // Error: a value out of range, with its name and the range.
   [[nodiscard]] Status check() const;
 };
 
+// What was there before the token that is sampled.
+struct SamplingContext {
+  std::span<const int32_t> tokens;  // the prompt's and the answer's so far, for the penalties
+  size_t prompt_tokens = 0;         // of them
+  std::span<const int32_t> banned;  // must not come
+};
+
+// Draws the tokens of one answer.
 class Sampler {
  public:
   // Precondition: options.check() is ok.
-  explicit Sampler(const SamplingOptions& options);
-  // logits: [vocab], finite. seen: the tokens so far, for the penalty. Equal logits: the lowest id
-  // wins.
-  int32_t sample(std::span<const float> logits, std::span<const int32_t> seen);
+  explicit Sampler(SamplingOptions options);
+  // logits: [vocab], finite; ids of bias, tokens and banned lie within it. Precondition:
+  // context.tokens begin with those of the call before. Equal logits: the lowest id wins. -1: every
+  // token is banned.
+  int32_t sample(std::span<const float> logits, const SamplingContext& context);
 
  private:
   struct Candidate {
     float logit;
     int32_t token;
+    double weight;  // probability, times that of the most likely token's inverse
   };
+  void count(const SamplingContext& context);
+  void adjust(std::span<const float> logits, const SamplingContext& context);
+  void keep_candidates(float largest);
   int32_t draw();
 
   SamplingOptions options_;
   std::mt19937_64 random_;
-  std::vector<float> logits_;
+  // Tokens seen so far, and how often each is in the answer.
+  std::vector<int32_t> seen_;
+  std::vector<int32_t> answer_counts_;  // [vocab]; -1: neither in the prompt nor in the answer
+  size_t counted_ = 0;                  // tokens of the context
+  std::vector<float> logits_;           // [vocab]
   std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
 };
 
 }  // namespace kvart

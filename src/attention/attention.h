@@ -18,6 +18,7 @@
 #include "base/cpu.h"
 #include "base/thread_pool.h"
 #include "cache/kv_cache.h"
+#include "kvart/layer_error.h"
 
 namespace kvart {
 
@@ -41,16 +42,19 @@ struct AttentionParams {
 class Attention {
  public:
   // Holds on to cache and pool; both outlive it. max_rows: the largest batch; all memory is taken
-  // here.
+  // here. error_sample_interval: of the blocks that are filled, sinks aside, every Nth counts in
+  // errors(); 0: none.
   static Result<std::unique_ptr<Attention>> create(KvCache* cache, Isa isa, ThreadPool* pool,
-                                                   int max_rows, int max_q_heads);
+                                                   int max_rows, int max_q_heads,
+                                                   int error_sample_interval = 0);
   virtual ~Attention() = default;
 
   // Bytes that create() takes: staging for the K and V of one layer of max_rows tokens, which
   // blocks filled within one chunk need until they are sealed; for the sealed bytes of those that
-  // leave a layer's window within the chunk; and scratch and partial results of each thread.
+  // leave a layer's window within the chunk; scratch and partial results of each thread; and sums
+  // of the sampled blocks of a batch.
   static uint64_t workspace_bytes(const PageLayout& layout, int threads, int max_rows,
-                                  int max_q_heads);
+                                  int max_q_heads, int error_sample_interval = 0);
 
   // Once per batch. Rows of the batch are the steps' tokens in order; at most one step per
   // sequence. Precondition: reserve() succeeded for each; rows <= max_rows.
@@ -67,6 +71,11 @@ class Attention {
   // One entry per step of the plan: not 0 when K or V of that sequence had a value that can't be
   // stored.
   [[nodiscard]] virtual std::span<const uint8_t> failed() const = 0;
+
+  // What sealing lost of the sampled blocks so far, one entry for each layer; without those of
+  // sequences that failed in that layer. The same bits whatever the number of threads: blocks are
+  // counted in the order of the plans, and added in it.
+  [[nodiscard]] virtual std::span<const LayerError> errors() const = 0;
 };
 
 }  // namespace kvart

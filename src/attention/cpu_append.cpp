@@ -18,7 +18,9 @@ void CpuAttention::plan(std::span<const SequenceStep> steps) {
     group.pieces.clear();
     group.staged_blocks = 0;
     group.any_seals = false;
+    group.any_samples = false;
   }
+  samples_.begin_batch();
   KVART_CHECK(steps.size() <= static_cast<size_t>(max_rows_), "%zu steps", steps.size());
   for (const SequenceStep& from : steps) {
     KVART_CHECK(from.count >= 0 && from.first >= 0 && from.count <= max_rows_ - rows_,
@@ -27,9 +29,16 @@ void CpuAttention::plan(std::span<const SequenceStep> steps) {
                 "sequence %d has no place for token %lld", from.sequence,
                 static_cast<long long>(from.first + from.count - 1));
     for (size_t group = 0; group < groups_.size(); ++group) add_step(from, static_cast<int>(group));
+    const int64_t filled_end = (from.first + from.count) / block_tokens;
+    samples_.add_filled(std::max<int64_t>(0, filled_end - first_filled(from.first)));
     rows_ += from.count;
   }
   failed_.assign(steps.size(), 0);
+}
+
+// The first block that a step from there on fills and encodes, if it gets that far.
+int64_t CpuAttention::first_filled(int64_t first) const {
+  return std::max<int64_t>(first / block_tokens, cache_->sink_blocks());
 }
 
 void CpuAttention::add_step(const SequenceStep& from, int group) {
@@ -72,7 +81,9 @@ void CpuAttention::add_pieces(GroupSteps& group, int index) {
         step.staged_end = block + 1;
         ++group.staged_blocks;
       }
+      if (piece.seals) piece.sample = samples_.sample_of(block - first_filled(step.first));
     }
+    group.any_samples = group.any_samples || piece.sample >= 0;
     group.any_seals = group.any_seals || piece.seals;
     group.pieces.push_back(piece);
     at += piece.count;
@@ -115,7 +126,7 @@ void CpuAttention::append(int layer, const float* k, const float* v) {
     const int head = index % per_piece / 2;
     const Side side = index % 2 == 0 ? k_side : v_side;
     append_piece(group.steps[piece.step], piece, layer, head, side, side == k_side ? k : v,
-                 scratch(thread).decoded);
+                 scratch(thread));
   };
   const int tasks = static_cast<int>(group.pieces.size()) * per_piece;
   if (!group.any_seals && int64_t{2} * rows_ * shape.kv_heads * shape.head_dim <= serial_values) {
@@ -123,10 +134,11 @@ void CpuAttention::append(int layer, const float* k, const float* v) {
   } else {
     pool_->run(tasks, std::ref(append_one));
   }
+  if (group.any_samples) samples_.add_layer(layer, shape.kv_heads, group.pieces, failed_);
 }
 
 void CpuAttention::append_piece(const Step& step, const Piece& piece, int layer, int head,
-                                Side side, const float* x, float* decoded) {
+                                Side side, const float* x, const Scratch& scratch) {
   const LayerShape& shape = cache_->page_layout().shape(layer);
   uint8_t* rows = open_rows(step, piece.block, piece.staged, layer, head, side);
   auto* to = reinterpret_cast<uint16_t*>(rows) + static_cast<size_t>(piece.first) * shape.head_dim;
@@ -137,20 +149,28 @@ void CpuAttention::append_piece(const Step& step, const Piece& piece, int layer,
     all_fit = kernels_.to_half(x + from, shape.head_dim, to + t * shape.head_dim) && all_fit;
   }
   if (!all_fit) std::atomic_ref(failed_[piece.step]).store(1, std::memory_order_relaxed);
-  if (piece.seals) seal(step, piece, layer, head, side, rows, decoded);
+  if (piece.seals) seal(step, piece, layer, head, side, rows, scratch);
 }
 
 void CpuAttention::seal(const Step& step, const Piece& piece, int layer, int head, Side side,
-                        const uint8_t* rows, float* decoded) {
+                        const uint8_t* rows, const Scratch& scratch) {
   const PageLayout& layout = cache_->page_layout();
   const int head_dim = layout.shape(layer).head_dim;
-  open_->decode(rows, nullptr, head_dim, 0, block_tokens, decoded);
+  float* values = scratch.decoded;
+  open_->decode(rows, nullptr, head_dim, 0, block_tokens, values);
   const PageLayout::Side at = side == k_side ? layout.k(layer, head) : layout.v(layer, head);
   const FormatKernels& format = side == k_side ? *layers_[layer].k : *layers_[layer].v;
   uint8_t* bytes = sealed_bytes(step, piece.block, layer);
   const size_t start = layout.layer_offset(layer);
-  format.encode(decoded, head_dim, bytes + (at.codes - start),
-                reinterpret_cast<uint16_t*>(bytes + (at.parameters - start)));
+  uint8_t* codes = bytes + (at.codes - start);
+  auto* parameters = reinterpret_cast<uint16_t*>(bytes + (at.parameters - start));
+  format.encode(values, head_dim, codes, parameters);
+  if (piece.sample < 0) return;
+  static_assert(tile_rows_target >= block_tokens);  // the rows of q hold a block
+  format.decode(codes, parameters, head_dim, 0, block_tokens, scratch.q);
+  samples_.measure(piece.sample, side, head,
+                   {values, static_cast<size_t>(block_tokens) * static_cast<size_t>(head_dim)},
+                   scratch.q);
 }
 
 // The last block of a chunk takes over the slot of the first, once no query needs the first one's

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/error_samples.h"
 #include "attention/work.h"
 #include "base/aligned_buffer.h"
 #include "base/check.h"
@@ -14,7 +15,8 @@ namespace kvart {
 
 class CpuAttention final : public Attention {
  public:
-  CpuAttention(KvCache* cache, Isa isa, ThreadPool* pool, int max_rows, const Limits& limits)
+  CpuAttention(KvCache* cache, Isa isa, ThreadPool* pool, int max_rows, const Limits& limits,
+               int error_sample_interval)
       : cache_(cache),
         pool_(pool),
         kernels_(attention_kernels(isa)),
@@ -26,7 +28,8 @@ class CpuAttention final : public Attention {
         sealed_staging_(limits.staged_bytes(max_rows)),
         scratch_(static_cast<size_t>(pool->threads()) * limits.scratch_floats()),
         visible_(static_cast<size_t>(pool->threads()) * limits.tile_rows),
-        shared_(limits.shared_floats(pool->threads())) {
+        shared_(limits.shared_floats(pool->threads())),
+        samples_(error_sample_interval, cache->page_layout().layers(), max_rows, limits.kv_heads) {
     const PageLayout& layout = cache->page_layout();
     groups_.resize(static_cast<size_t>(layout.groups()));
     for (int group = 0; group < layout.groups(); ++group) {
@@ -54,6 +57,7 @@ class CpuAttention final : public Attention {
   void append(int layer, const float* k, const float* v) override;
   void attend(int layer, const AttentionParams& params, const float* q, float* out) override;
   [[nodiscard]] std::span<const uint8_t> failed() const override { return failed_; }
+  [[nodiscard]] std::span<const LayerError> errors() const override { return samples_.errors(); }
 
  private:
   // What the tasks of one attend() share.
@@ -88,6 +92,7 @@ class CpuAttention final : public Attention {
   [[nodiscard]] const GroupSteps& steps_of(int layer) const {
     return groups_[cache_->page_layout().group(layer)];
   }
+  [[nodiscard]] int64_t first_filled(int64_t first) const;
   void add_step(const SequenceStep& from, int group);
   void add_pieces(GroupSteps& group, int step);
   [[nodiscard]] uint8_t* open_rows(const Step& step, int block, bool staged, int layer, int head,
@@ -95,9 +100,9 @@ class CpuAttention final : public Attention {
   [[nodiscard]] uint8_t* sealed_bytes(const Step& step, int block, int layer);
   [[nodiscard]] SideBytes side_bytes(const Job& job, const Tile& tile, int block, Side side);
   void append_piece(const Step& step, const Piece& piece, int layer, int head, Side side,
-                    const float* x, float* decoded);
+                    const float* x, const Scratch& scratch);
   void seal(const Step& step, const Piece& piece, int layer, int head, Side side,
-            const uint8_t* rows, float* decoded);
+            const uint8_t* rows, const Scratch& scratch);
 
   [[nodiscard]] Scratch scratch(int thread);
   void make_tiles(const Job& job);
@@ -143,6 +148,7 @@ class CpuAttention final : public Attention {
   AlignedBuffer<float> scratch_;
   AlignedBuffer<VisibleRange> visible_;
   AlignedBuffer<float> shared_;
+  ErrorSamples samples_;
 
   std::vector<GroupSteps> groups_;
   std::vector<uint8_t> failed_;

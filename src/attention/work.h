@@ -121,6 +121,7 @@ struct Piece {
   int row = 0;          // of the batch, of the first of these tokens
   bool staged = false;  // full-precision rows in staging, not in the slot
   bool seals = false;   // these tokens fill the block, and someone will read it as sealed
+  int sample = -1;      // of ErrorSamples, if it seals
 };
 
 // The steps of the plan as one group of layers sees them.
@@ -130,6 +131,7 @@ struct GroupSteps {
   std::vector<Piece> pieces;
   int staged_blocks = 0;  // of all steps
   bool any_seals = false;
+  bool any_samples = false;
 };
 
 // Query rows of one KV head: `tokens` tokens from `first` on, all of them in `block`.

@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -120,6 +121,29 @@ Result<BlockGroup> take_group(const CacheConfig& config, const PageLayout& page_
       BlockPool(std::move(*slots), static_cast<int32_t>(plan.slots), slot_bytes, poison));
 }
 
+// None where no host memory is asked for.
+Result<std::optional<HostStore>> take_host_store(const CacheConfig& config,
+                                                 const std::vector<BlockGroup>& groups) {
+  std::optional<HostStore> store;
+  if (config.host_bytes == 0) return store;
+  if (!config.prefix_caching) {
+    return Error{
+        ErrorCode::invalid_argument,
+        "host memory holds blocks that the prefix cache evicts; turn prefix caching on, or "
+        "give no host memory"};
+  }
+  std::vector<size_t> block_bytes;
+  for (const BlockGroup& group : groups) {
+    for (const BlockPool* pool : {&group.pages, &group.slots}) {
+      block_bytes.push_back(pool->block_bytes());
+    }
+  }
+  auto taken = HostStore::take(config.host_bytes, block_bytes);
+  if (!taken.ok()) return taken.error();
+  store.emplace(std::move(*taken));
+  return store;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) try {
@@ -140,9 +164,12 @@ Result<std::unique_ptr<KvCache>> KvCache::create(const CacheConfig& config) try 
     if (!group.ok()) return group.error();
     groups.push_back(std::move(*group));
   }
+  auto host = take_host_store(config, groups);
+  if (!host.ok()) return host.error();
   const std::string origin = describe_origin(config, page_layout);
-  std::unique_ptr<KvCache> cache = std::make_unique<PagedKvCache>(
-      config, std::move(page_layout), std::move(slot_layout), std::move(groups), origin);
+  std::unique_ptr<KvCache> cache =
+      std::make_unique<PagedKvCache>(config, std::move(page_layout), std::move(slot_layout),
+                                     std::move(groups), std::move(*host), origin);
   return cache;
 } catch (const std::bad_alloc&) {
   return no_memory();

@@ -35,6 +35,7 @@ struct CacheConfig {
   uint64_t model_fingerprint = 0;
   MemoryPlan plan;  // from plan_memory with the same shape and policy
   bool prefix_caching = true;
+  uint64_t host_bytes = 0;  // for evicted blocks, beside the plan's; 0: evicted blocks are gone
   bool poison_free_blocks = false;  // for tests: free blocks are filled with bytes that read as NaN
   int prefix_key_bits = 128;  // for tests: bits kept of the prefix index's keys; few: collisions
 };
@@ -61,6 +62,9 @@ struct BlockCounts {
 
 struct CacheStats : BlockCounts {  // of all groups
   int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
+  // Of host memory. A block that was damaged there is forgotten, not brought back.
+  int64_t host_blocks = 0, host_bytes_used = 0, host_bytes_total = 0;
+  int64_t swapped_out_blocks = 0, swapped_in_blocks = 0, damaged_host_blocks = 0;
 };
 
 // The system has no memory for a list. A text so short that the string needs none of its own.
@@ -71,7 +75,7 @@ inline Error no_memory() {
 class KvCache {
  public:
   // Takes all memory of blocks at once. Error: a plan of another shape or policy, memory that can't
-  // be had.
+  // be had, host memory that holds no block or has nothing to hold, without prefix caching.
   static Result<std::unique_ptr<KvCache>> create(const CacheConfig& config);
   virtual ~KvCache() = default;
 
@@ -87,6 +91,21 @@ class KvCache {
   // blocks if needed; all or nothing. Error out_of_memory: nothing changed. Precondition: no
   // uncommitted tokens, or, for `speculative`, only speculative ones.
   virtual Status reserve(SequenceId, std::span<const int32_t> tokens, Durability) = 0;
+
+  // Whether reserve() of `tokens` final tokens would find room now. Precondition: no uncommitted
+  // tokens.
+  [[nodiscard]] virtual bool has_room(SequenceId, int64_t tokens) const = 0;
+  // Gives back what was reserved: the sequence is what it was before, but for blocks of others that
+  // were evicted. Precondition: nothing was written since, none of it committed.
+  virtual void unreserve(SequenceId) = 0;
+
+  // Brings the blocks of `tokens` behind the sequence's own back from host memory, as long as their
+  // bytes are what they were and there is room that no other sequence holds: whole blocks, at most
+  // tokens.size() - 1 tokens, and as start does only if all is there that queries behind them see.
+  // They are committed and in the index as if computed, and count as cached_tokens(). Returns the
+  // committed length. Error out_of_memory: nothing changed. Precondition: the sequence has what
+  // start gave it, `tokens` are those given to start.
+  virtual Result<int64_t> restore(SequenceId, std::span<const int32_t> tokens) = 0;
 
   // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was
   // set) and, sinks apart, give their slot back. A block that the index has already is exchanged
@@ -104,14 +123,15 @@ class KvCache {
   virtual Result<SequenceId> fork(SequenceId) = 0;
 
   // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted: least
-  // recently used first, in a full group children before parents. Idempotent for ids that have
-  // ended.
+  // recently used first, in a full group children before parents. With host memory they go there,
+  // and those that have been there the longest are forgotten. Idempotent for ids that have ended.
   virtual void release(SequenceId) = 0;
 
   // NaN or Inf in this sequence: nothing of it that isn't in the index yet will ever be shared.
   virtual void poison(SequenceId) = 0;
 
-  // Forgets every cached prefix; running sequences keep their blocks, which are not found again.
+  // Forgets every cached prefix, in host memory too; running sequences keep their blocks, which are
+  // not found again.
   virtual void reset_prefix_cache() = 0;
 
   [[nodiscard]] virtual int64_t appended(SequenceId) const = 0;   // tokens with a place
@@ -132,7 +152,7 @@ class KvCache {
 
   // Aborts on a broken invariant: free + cached + referenced = all for every arena, reference
   // counts equal the block tables, no block in two owners, the index points only at live blocks,
-  // tables cover exactly the tokens that can still be seen.
+  // tables cover exactly the tokens that can still be seen, host memory holds what was put there.
   virtual void check_integrity() const = 0;
 };
 

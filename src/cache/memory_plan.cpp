@@ -57,11 +57,13 @@ Status check_input(const MemoryPlanInput& input) {
                                i, layer.kv_heads, layer.window)};
     }
   }
-  if (input.context_tokens <= 0 || input.max_sequences < 0 || input.policy.sink_blocks < 0) {
+  if (input.context_tokens <= 0 || input.max_sequences < 0 || input.policy.sink_blocks < 0 ||
+      input.open_sequences < 0) {
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("context {} tokens, {} sequences, {} sink blocks: the context must be "
-                             "positive, the others 0 or more",
-                             input.context_tokens, input.max_sequences, input.policy.sink_blocks)};
+                 fmt::format("context {} tokens, {} sequences, {} open ones, {} sink blocks: the "
+                             "context must be positive, the others 0 or more",
+                             input.context_tokens, input.max_sequences, input.open_sequences,
+                             input.policy.sink_blocks)};
   }
   if (input.max_sequences == 0 && input.budget_bytes == 0) {
     return Error{ErrorCode::invalid_argument,
@@ -120,14 +122,14 @@ int64_t bounded_product(int64_t sequences, int64_t each, int64_t most) {
 //   64 (d - 1) + 2 tokens.
 // pages_per_sequence and slots_per_sequence hold k = 1 and d = 1.
 void set_step_blocks(GroupPlan& group, const SequenceBlocks& full, int64_t sequences,
-                     int64_t step_tokens) {
+                     int64_t open_sequences, int64_t step_tokens) {
   if (group.window == 0) return;
   const int64_t n = blocks_in_window(group.window);
   group.step_pages =
       bounded_product(sequences, std::min(full.pages, 2 * n + 1) - group.pages_per_sequence,
                       (step_tokens - 1) / block_tokens);
   group.step_slots =
-      bounded_product(sequences, std::min(full.slots, 2 * n + 2) - group.slots_per_sequence,
+      bounded_product(open_sequences, std::min(full.slots, 2 * n + 2) - group.slots_per_sequence,
                       std::max<int64_t>(0, step_tokens - 2) / block_tokens);
 }
 
@@ -197,22 +199,30 @@ Status set_token_figures(MemoryPlan& plan, const CacheShape& shape) {
 // Sets all that depends on the number of sequences. False: it does not fit in 64 bits.
 bool set_sequences(MemoryPlan& plan, const MemoryPlanInput& input, int64_t sequences) {
   const SequenceBlocks full = blocks_of_sequence(input);
+  const int64_t open_sequences = std::max(sequences, input.open_sequences);
   CheckedSum step;
+  CheckedSum open_one;  // slots of one sequence; no more than bytes_per_sequence
   for (GroupPlan& group : plan.groups) {
-    set_step_blocks(group, full, sequences, input.step_tokens);
+    set_step_blocks(group, full, sequences, open_sequences, input.step_tokens);
     step.add_product(static_cast<uint64_t>(group.step_pages), group.page_bytes);
     step.add_product(static_cast<uint64_t>(group.step_slots), group.slot_bytes);
+    open_one.add_product(static_cast<uint64_t>(group.slots_per_sequence), group.slot_bytes);
   }
+  CheckedSum open;
+  open.add_product(static_cast<uint64_t>(open_sequences - sequences), open_one.value());
   CheckedSum total = step;
   total.add_product(static_cast<uint64_t>(sequences), plan.bytes_per_sequence);
-  if (total.overflow()) return false;
+  total.add_product(1, open.value());
+  if (total.overflow() || open.overflow()) return false;
   plan.sequences = sequences;
+  plan.open_sequences = open_sequences;
   plan.step_bytes = step.value();
+  plan.open_bytes = open.value();
   plan.total_bytes = total.value();
   for (GroupPlan& group : plan.groups) {
     // These fit: each block has bytes, and the total is below 2^64; a block has at least 128.
     group.pages = sequences * group.pages_per_sequence + group.step_pages;
-    group.slots = sequences * group.slots_per_sequence + group.step_slots;
+    group.slots = open_sequences * group.slots_per_sequence + group.step_slots;
   }
   return true;
 }
@@ -238,11 +248,15 @@ Status fill_budget(MemoryPlan& plan, const MemoryPlanInput& input) {
     return {};
   }
   if (!set_sequences(plan, input, 1)) return overflow_error();
+  const bool more_slots = plan.open_bytes > 0;
+  const std::string slots =
+      more_slots ? fmt::format(", with open blocks for {},", plan.open_sequences) : "";
   return Error{ErrorCode::out_of_memory,
-               fmt::format("one sequence of {} tokens needs {} of KV cache, the budget is {}; "
-                           "shorten the context or take a smaller format",
-                           input.context_tokens, bytes_text(plan.total_bytes),
-                           bytes_text(input.budget_bytes))};
+               fmt::format("one sequence of {} tokens{} needs {} of KV cache, the budget is {}; "
+                           "{}shorten the context or take a smaller format",
+                           input.context_tokens, slots, bytes_text(plan.total_bytes),
+                           bytes_text(input.budget_bytes),
+                           more_slots ? "run fewer sequences at a time, " : "")};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // What happens to a sequence's blocks: reserve, commit, truncate, fork, release. Who gives way when
-// memory is full is in paged_kv_cache_eviction.cpp.
+// memory is full is in paged_kv_cache_eviction.cpp, and what goes to host memory and comes back
+// from it in paged_kv_cache_host.cpp.
 #include "cache/paged_kv_cache.h"
 
 #include <fmt/format.h>
@@ -30,34 +31,40 @@ void grow_capacity(std::vector<T>& list, size_t size) {
   if (size > list.capacity()) list.reserve(std::max(size, 2 * list.capacity()));
 }
 
-// Nodes that the index may need. With a full group every node names a block of it. Without one,
-// blocks that have left all windows keep a node for those behind them: a chain as long as the
-// context for each sequence.
-int32_t index_capacity(const MemoryPlan& plan) {
+// Nodes that the index may need. With a full group every node names a block of it, here or in host
+// memory. Without one, blocks that have left all windows keep a node for those behind them: a chain
+// as long as the context for each sequence, and for each whose blocks host memory may hold.
+int32_t index_capacity(const MemoryPlan& plan, int64_t host_blocks) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max() - 1;
   const GroupPlan& first = plan.groups.front();
-  if (first.window == 0) return static_cast<int32_t>(first.pages + first.slots);
-  int64_t nodes = 0;
+  if (first.window == 0) {
+    return static_cast<int32_t>(std::min(most, first.pages + first.slots + host_blocks));
+  }
+  int64_t nodes = host_blocks;
+  int64_t blocks_per_sequence = 1;
   for (const GroupPlan& group : plan.groups) {
     nodes = std::min(most, nodes + group.pages + group.slots);
+    blocks_per_sequence += group.pages_per_sequence + group.slots_per_sequence;
   }
   const int64_t chain = std::max<int64_t>(1, blocks_for(plan.context_tokens));
-  return static_cast<int32_t>(
-      plan.sequences > (most - nodes) / chain ? most : nodes + plan.sequences * chain);
+  const int64_t chains = plan.sequences + host_blocks / blocks_per_sequence;
+  return static_cast<int32_t>(chains > (most - nodes) / chain ? most : nodes + chains * chain);
 }
 
 }  // namespace
 
 PagedKvCache::PagedKvCache(const CacheConfig& config, PageLayout page_layout,
                            PageLayout slot_layout, std::vector<BlockGroup> groups,
-                           std::string_view origin)
+                           std::optional<HostStore> host, std::string_view origin)
     : page_layout_(std::move(page_layout)),
       slot_layout_(std::move(slot_layout)),
       sink_blocks_(config.policy.sink_blocks),
       prefix_caching_(config.prefix_caching),
       groups_(std::move(groups)),
-      index_(prefix_caching_ ? index_capacity(config.plan) : 0, static_cast<int>(groups_.size()),
-             origin, config.prefix_key_bits),
+      host_(std::move(host)),
+      index_(prefix_caching_ ? index_capacity(config.plan, host_ ? host_->most_blocks() : 0) : 0,
+             static_cast<int>(host_ ? 2 * groups_.size() : groups_.size()), origin,
+             config.prefix_key_bits),
       rooms_(groups_.size()) {}
 
 PagedKvCache::Sequence& PagedKvCache::get(SequenceId id) {
@@ -210,6 +217,24 @@ void PagedKvCache::add_places(BlockGroup& group, const Growth& growth,
   }
 }
 
+PagedKvCache::Growth PagedKvCache::growth_of(const Sequence& sequence, int64_t tokens,
+                                             Durability durability) {
+  return {sequence.appended() / block_tokens, sequence.appended() % block_tokens != 0,
+          sequence.appended() + tokens, durability};
+}
+
+bool PagedKvCache::has_room(SequenceId id, int64_t tokens) const {
+  const Sequence& sequence = get(id);
+  KVART_CHECK(sequence.committed == sequence.appended(), "sequence %d has uncommitted tokens", id);
+  KVART_CHECK(tokens >= 0 && tokens <= std::numeric_limits<int32_t>::max(), "%lld tokens",
+              static_cast<long long>(tokens));
+  if (tokens == 0) return true;
+  const Growth growth = growth_of(sequence, tokens, Durability::final);
+  return std::all_of(groups_.begin(), groups_.end(), [&](const BlockGroup& group) {
+    return can_have(group.counts(), room_for(group, growth));
+  });
+}
+
 Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
                              Durability durability) try {
   Sequence& sequence = get(id);
@@ -218,9 +243,7 @@ Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
                                 sequence.uncommitted == Durability::speculative),
               "sequence %d has uncommitted tokens", id);
   if (tokens.empty()) return {};
-  const Growth growth = {sequence.appended() / block_tokens,
-                         sequence.appended() % block_tokens != 0,
-                         sequence.appended() + static_cast<int64_t>(tokens.size()), durability};
+  const Growth growth = growth_of(sequence, static_cast<int64_t>(tokens.size()), durability);
   for (size_t g = 0; g < groups_.size(); ++g) rooms_[g] = room_for(groups_[g], growth);
   KVART_RETURN_IF_ERROR(check_room());
   take_memory(sequence, growth);
@@ -238,6 +261,27 @@ Status PagedKvCache::reserve(SequenceId id, std::span<const int32_t> tokens,
   return {};
 } catch (const std::bad_alloc&) {
   return no_memory();
+}
+
+void PagedKvCache::unreserve(SequenceId id) {
+  Sequence& sequence = get(id);
+  const int64_t length = sequence.committed;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Table& table = sequence.tables[g];
+    // The committed tokens still have all that queries behind them see.
+    KVART_CHECK(table.first == groups_[g].first_visible(length / block_tokens), "sequence %d", id);
+    while (static_cast<int64_t>(table.places.size()) > blocks_for(length)) {
+      groups_[g].drop(table.places.back());
+      table.places.pop_back();
+    }
+    if (length % block_tokens == 0) continue;
+    BlockPlace& open = table.places.back();
+    KVART_CHECK(open.slot >= 0, "sequence %d: the open block has no slot", id);
+    groups_[g].drop({std::exchange(open.page, -1), -1});
+  }
+  uncommitted_blocks_ -= sequence.uncommitted_blocks();
+  sequence.tokens.resize(static_cast<size_t>(length));
+  sequence.rollback_floor = length / block_tokens * block_tokens;
 }
 
 void PagedKvCache::commit(SequenceId id, int64_t length) {
@@ -281,7 +325,7 @@ void PagedKvCache::share_block(Sequence& sequence, int64_t block) {
   if (node != PrefixIndex::none) {
     index_.pin(node);
   } else {
-    while (index_.is_full() && evict_any_block()) {
+    while (index_.is_full() && forget_any_block()) {
     }
     // Chains of running sequences fill it: this one is longer than was planned for.
     if (index_.is_full()) return stop_sharing(sequence);
@@ -303,6 +347,9 @@ void PagedKvCache::share_place(size_t group, int32_t node, BlockPlace& place) {
   if (indexed == PrefixIndex::none) {
     index_.name_block(node, static_cast<int>(group), own);
     blocks.set_node(own, node);
+    // The same bytes, computed again.
+    const int32_t stored = host_block(node, group);
+    if (stored != HostStore::none) forget_host_block(stored);
   } else {
     const BlockPlace twin = blocks.place_of(indexed);
     blocks.retain(twin);
@@ -417,6 +464,7 @@ void PagedKvCache::poison(SequenceId id) {
 void PagedKvCache::reset_prefix_cache() {
   for (BlockGroup& group : groups_) group.forget_nodes();
   index_.clear();
+  if (host_) host_->clear();
   for (auto& [id, sequence] : sequences_) {
     sequence.shareable = false;
     sequence.tip = PrefixIndex::none;
@@ -447,6 +495,14 @@ CacheStats PagedKvCache::stats() const {
   sum.prefix_hits_tokens = prefix_hits_tokens_;
   sum.prefix_queries_tokens = prefix_queries_tokens_;
   sum.evictions = evictions_;
+  sum.swapped_out_blocks = swapped_out_blocks_;
+  sum.swapped_in_blocks = swapped_in_blocks_;
+  sum.damaged_host_blocks = damaged_host_blocks_;
+  if (host_) {
+    sum.host_blocks = host_->blocks();
+    sum.host_bytes_used = static_cast<int64_t>(host_->bytes_used());
+    sum.host_bytes_total = static_cast<int64_t>(host_->bytes_total());
+  }
   return sum;
 }
 

@@ -11,9 +11,14 @@
 // Blocks of windowed groups are evicted in order of age alone: their nodes stay, as long as the
 // full group has its block. Where there is no full group, nodes stay for the sake of those behind
 // them.
+//
+// With host memory an evicted block goes there, and its node names it there: a block is at one of
+// both places. So nodes stay without a block of the full group; what holds is that whoever has one
+// has all ancestors' too.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +26,7 @@
 #include <vector>
 
 #include "cache/block_group.h"
+#include "cache/host_store.h"
 #include "cache/kv_cache.h"
 #include "cache/prefix_index.h"
 
@@ -29,11 +35,15 @@ namespace kvart {
 class PagedKvCache final : public KvCache {
  public:
   PagedKvCache(const CacheConfig& config, PageLayout page_layout, PageLayout slot_layout,
-               std::vector<BlockGroup> groups, std::string_view origin);
+               std::vector<BlockGroup> groups, std::optional<HostStore> host,
+               std::string_view origin);
 
   Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) override;
   [[nodiscard]] int64_t cached_tokens(SequenceId id) const override;
   Status reserve(SequenceId id, std::span<const int32_t> tokens, Durability durability) override;
+  [[nodiscard]] bool has_room(SequenceId id, int64_t tokens) const override;
+  void unreserve(SequenceId id) override;
+  Result<int64_t> restore(SequenceId id, std::span<const int32_t> tokens) override;
   void commit(SequenceId id, int64_t length) override;
   Status truncate(SequenceId id, int64_t length) override;
   Result<SequenceId> fork(SequenceId id) override;
@@ -64,6 +74,8 @@ class PagedKvCache final : public KvCache {
     return groups_[static_cast<size_t>(group)].counts();
   }
   void check_integrity() const override;
+  // For tests, to damage what is stored there.
+  [[nodiscard]] const HostStore* host() const { return host_ ? &*host_ : nullptr; }
 
  private:
   // Where a sequence's blocks of one group lie.
@@ -125,6 +137,8 @@ class PagedKvCache final : public KvCache {
   void take_prefix(Sequence& sequence, std::span<const FoundBlock> prefix);
   void take_memory(Sequence& sequence, const Growth& growth);
 
+  [[nodiscard]] static Growth growth_of(const Sequence& sequence, int64_t tokens,
+                                        Durability durability);
   [[nodiscard]] Need need_of(const BlockGroup& group, const Growth& growth, int64_t block) const;
   [[nodiscard]] Room room_for(const BlockGroup& group, const Growth& growth) const;
   void add_places(BlockGroup& group, const Growth& growth, std::vector<BlockPlace>& places);
@@ -132,14 +146,34 @@ class PagedKvCache final : public KvCache {
 
   // Whether as many blocks of each group can be had as rooms_ says, and making them free, by
   // evicting cached ones.
+  [[nodiscard]] static bool can_have(const BlockCounts& counts, const Room& room);
   [[nodiscard]] Status check_room() const;
   void make_room();
   void make_room_in(size_t group);
   void evict_slot(size_t group);
-  // A node without children whose blocks are all unreferenced.
+  // The child whose block of the full group is not in host memory, or none.
+  [[nodiscard]] int32_t child_with_block(int32_t node) const;
+  // A node whose blocks are all unreferenced, without such children.
   void evict_node(int32_t node);
   void evict_block(size_t group, int32_t block);
-  bool evict_any_block();
+  void forget_block(size_t group, int32_t block);
+  bool forget_any_block();
+
+  // The group's block in host memory, or none.
+  [[nodiscard]] int32_t host_block(int32_t node, size_t group) const {
+    return host_ ? index_.block(node, static_cast<int>(groups_.size() + group)) : HostStore::none;
+  }
+  void swap_out(size_t group, int32_t block);
+  void forget_host_block(int32_t block);
+  [[nodiscard]] std::vector<FoundBlock> find_behind(const Sequence& sequence,
+                                                    std::span<const int32_t> tokens) const;
+  [[nodiscard]] int64_t longest_restorable(const Sequence& sequence,
+                                           std::span<const FoundBlock> path) const;
+  [[nodiscard]] int32_t damaged_block(const Sequence& sequence, std::span<const FoundBlock> path,
+                                      int64_t end) const;
+  void keep_path(Sequence& sequence, std::span<const FoundBlock> path, int64_t end);
+  void swap_in_path(Sequence& sequence, std::span<const FoundBlock> path, int64_t end);
+  [[nodiscard]] BlockPlace swap_in(size_t group, int32_t node);
 
   [[nodiscard]] bool is_sink(int64_t block) const { return block < sink_blocks_; }
   void share_block(Sequence& sequence, int64_t block);
@@ -153,12 +187,15 @@ class PagedKvCache final : public KvCache {
   void check_references(size_t group) const;
   void check_index(size_t group) const;
   void check_eviction_order() const;
+  void check_host() const;
 
   PageLayout page_layout_;
   PageLayout slot_layout_;
   int64_t sink_blocks_;
   bool prefix_caching_;
   std::vector<BlockGroup> groups_;
+  std::optional<HostStore> host_;
+  // For each node the groups' blocks; with host memory then those that are there.
   PrefixIndex index_;
   std::vector<Room> rooms_;  // one for each group; kept to save allocations
   std::unordered_map<SequenceId, Sequence> sequences_;
@@ -167,6 +204,9 @@ class PagedKvCache final : public KvCache {
   int64_t prefix_hits_tokens_ = 0;
   int64_t prefix_queries_tokens_ = 0;
   int64_t evictions_ = 0;
+  int64_t swapped_out_blocks_ = 0;
+  int64_t swapped_in_blocks_ = 0;
+  int64_t damaged_host_blocks_ = 0;
 };
 
 }  // namespace kvart

@@ -7,12 +7,15 @@
 
 namespace kvart {
 
+bool PagedKvCache::can_have(const BlockCounts& counts, const Room& room) {
+  return room.pages <= counts.pages_free + counts.pages_cached &&
+         room.slots <= counts.slots_free + counts.slots_cached;
+}
+
 Status PagedKvCache::check_room() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const BlockCounts counts = groups_[g].counts();
-    const int64_t pages = counts.pages_free + counts.pages_cached;
-    const int64_t slots = counts.slots_free + counts.slots_cached;
-    if (rooms_[g].pages <= pages && rooms_[g].slots <= slots) continue;
+    if (can_have(counts, rooms_[g])) continue;
     const std::string where =
         groups_.size() == 1
             ? ""
@@ -21,10 +24,11 @@ Status PagedKvCache::check_room() const {
                    : fmt::format(" for layers with a window of {}", groups_[g].window()));
     return Error{
         ErrorCode::out_of_memory,
-        fmt::format("the KV cache is full: {} pages and {} slots are needed{}, {} and {} can "
-                    "be had (of {} and {} in all)",
-                    rooms_[g].pages, rooms_[g].slots, where, pages, slots, counts.pages_total,
-                    counts.slots_total)};
+        fmt::format(
+            "the KV cache is full: {} pages and {} slots are needed{}, {} and {} can "
+            "be had (of {} and {} in all)",
+            rooms_[g].pages, rooms_[g].slots, where, counts.pages_free + counts.pages_cached,
+            counts.slots_free + counts.slots_cached, counts.pages_total, counts.slots_total)};
   }
   return {};
 }
@@ -56,7 +60,10 @@ void PagedKvCache::evict_slot(size_t group) {
   const int32_t top = groups_[group].node(slot);
   int32_t node = top;
   while (true) {
-    while (index_.first_child(node) != PrefixIndex::none) node = index_.first_child(node);
+    for (int32_t child = child_with_block(node); child != PrefixIndex::none;) {
+      node = child;
+      child = child_with_block(node);
+    }
     const int32_t parent = index_.parent(node);
     evict_node(node);
     if (node == top) return;
@@ -64,7 +71,16 @@ void PagedKvCache::evict_slot(size_t group) {
   }
 }
 
-// The full group's block is the last to go, and the node with it.
+int32_t PagedKvCache::child_with_block(int32_t node) const {
+  int32_t child = index_.first_child(node);
+  while (child != PrefixIndex::none && index_.block(child, 0) == PrefixIndex::none) {
+    child = index_.next_sibling(child);
+  }
+  return child;
+}
+
+// The full group's block is the last to go, and the node with it, unless host memory holds on to
+// it.
 void PagedKvCache::evict_node(int32_t node) {
   for (size_t g = groups_.size(); g-- > 0;) {
     const int32_t block = index_.block(node, static_cast<int>(g));
@@ -73,19 +89,29 @@ void PagedKvCache::evict_node(int32_t node) {
 }
 
 void PagedKvCache::evict_block(size_t group, int32_t block) {
+  if (host_) swap_out(group, block);
+  forget_block(group, block);
+}
+
+void PagedKvCache::forget_block(size_t group, int32_t block) {
   const int32_t node = groups_[group].node(block);
   groups_[group].discard(block);
   index_.forget_block(node, static_cast<int>(group));
   ++evictions_;
 }
 
-// Without a full group, for a free node of the index. False: nothing is cached.
-bool PagedKvCache::evict_any_block() {
+// For a free node of the index: what is in host memory first, and where there is no full group then
+// what is cached. False: neither is there.
+bool PagedKvCache::forget_any_block() {
+  if (host_ && host_->oldest() != HostStore::none) {
+    forget_host_block(host_->oldest());
+    return true;
+  }
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int32_t page = groups_[g].pages.oldest_cached();
     const int32_t slot = groups_[g].slots.oldest_cached();
     if (page < 0 && slot < 0) continue;
-    evict_block(g, groups_[g].block_of(page >= 0 ? BlockPlace{page, -1} : BlockPlace{-1, slot}));
+    forget_block(g, groups_[g].block_of(page >= 0 ? BlockPlace{page, -1} : BlockPlace{-1, slot}));
     return true;
   }
   return false;

@@ -51,6 +51,7 @@ void PagedKvCache::check_integrity() const {
     check_index(g);
   }
   if (groups_[0].is_full_attention()) check_eviction_order();
+  if (host_) check_host();
 }
 
 void PagedKvCache::check_sequence(const Sequence& sequence) const {
@@ -186,9 +187,10 @@ void PagedKvCache::check_index(size_t group) const {
   KVART_CHECK(named == 0, "%d blocks more than nodes", named);
 }
 
-// In a full group every node has a block, and one that is not referenced has only descendants that
-// are not, dropped before it: what eviction relies on. No node has a block in another group that is
-// in use while that one is not.
+// In a full group every node has a block, or its blocks are all in host memory and so are those of
+// its descendants. A block that is not referenced has only descendants that are not, dropped before
+// it: what eviction relies on. No node has a block in another group that is in use while that one
+// is not.
 void PagedKvCache::check_eviction_order() const {
   const BlockGroup& full = groups_[0];
   std::vector<int32_t> age(static_cast<size_t>(full.pages.count() + full.slots.count()), -1);
@@ -204,8 +206,17 @@ void PagedKvCache::check_eviction_order() const {
   const auto age_of = [&](int32_t node) { return age[static_cast<size_t>(index_.block(node, 0))]; };
   for (int32_t node = 0; node < index_.end(); ++node) {
     if (!index_.contains(node)) continue;
-    KVART_CHECK(index_.block(node, 0) != PrefixIndex::none, "node %d has no block", node);
     const int32_t parent = index_.parent(node);
+    if (index_.block(node, 0) == PrefixIndex::none) {
+      KVART_CHECK(host_, "node %d has no block", node);
+      for (size_t g = 1; g < groups_.size(); ++g) {
+        KVART_CHECK(index_.block(node, static_cast<int>(g)) == PrefixIndex::none,
+                    "node %d has no block of all layers, but one of group %zu", node, g);
+      }
+      continue;
+    }
+    KVART_CHECK(parent == PrefixIndex::none || index_.block(parent, 0) != PrefixIndex::none,
+                "node %d has a block, its parent %d has none", node, parent);
     if (parent != PrefixIndex::none && age_of(parent) >= 0) {
       KVART_CHECK(age_of(node) >= 0 && age_of(node) < age_of(parent),
                   "node %d is younger than its parent %d", node, parent);
@@ -219,6 +230,30 @@ void PagedKvCache::check_eviction_order() const {
                   "block %d of group %zu is in use", block, g);
     }
   }
+}
+
+// Nodes and blocks in host memory name each other, and a block is at one place only.
+void PagedKvCache::check_host() const {
+  host_->check_integrity();
+  int32_t named = 0;
+  for (int32_t node = 0; node < index_.end(); ++node) {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const int32_t block = host_block(node, g);
+      if (block == HostStore::none) continue;
+      ++named;
+      KVART_CHECK(index_.block(node, static_cast<int>(g)) == PrefixIndex::none,
+                  "group %zu of node %d is at two places", g, node);
+      KVART_CHECK(host_->contains(block), "node %d names stored block %d", node, block);
+      const HostStore::Label& label = host_->label(block);
+      const BlockPool& pool = label.is_slot ? groups_[g].slots : groups_[g].pages;
+      KVART_CHECK(label.node == node && label.group == static_cast<int32_t>(g) &&
+                      label.key == index_.key(node).low &&
+                      host_->size_bytes(block) == pool.block_bytes(),
+                  "stored block %d of node %d", block, node);
+    }
+  }
+  KVART_CHECK(named == host_->blocks(), "%d stored blocks have a node, of %d", named,
+              host_->blocks());
 }
 
 }  // namespace kvart

@@ -1,6 +1,7 @@
 // PrefixIndex: which blocks hold the K and V of which prefix. A tree: a node is the content of one
 // full block, its parent the block before it. For each group of layers it names the block that
-// holds the group's bytes, or none.
+// holds the group's bytes, or none; where evicted blocks are kept in a second place, so many groups
+// more stand for those.
 //
 // A node is found by a content key, a hash over everything that its bytes depend on; what is found
 // must then have the same parent, salt and token ids. So keys may collide, by chance or by design,
@@ -79,6 +80,8 @@ class PrefixIndex {
   }
   [[nodiscard]] int32_t parent(int32_t node) const { return at(node).parent; }
   [[nodiscard]] int32_t first_child(int32_t node) const { return at(node).first_child; }
+  [[nodiscard]] int32_t next_sibling(int32_t node) const { return at(node).next_sibling; }
+  [[nodiscard]] ContentKey key(int32_t node) const { return at(node).key; }
   [[nodiscard]] std::span<const int32_t> tokens(int32_t node) const { return at(node).tokens; }
   [[nodiscard]] int32_t size() const { return size_; }
   // Nodes are named by numbers below this.

@@ -1,8 +1,9 @@
-// Sampling: penalty, then temperature, top-k, min-p, top-p, then one draw.
+// Sampling: penalties, bias and bans, then temperature, min-p, top-k, top-p, then one draw.
 #include "kvart/sampler.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace kvart {
@@ -10,6 +11,11 @@ namespace kvart {
 namespace {
 // A temperature below this is the most likely token: logits divided by it would overflow.
 constexpr float smallest_temperature = 1e-5f;
+constexpr float banned_logit = -std::numeric_limits<float>::infinity();
+
+constexpr auto before = [](const auto& a, const auto& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+};
 
 Error out_of_range(const char* name, double value, const char* range) {
   return Error{ErrorCode::invalid_argument, std::string(name) + " = " + std::to_string(value) +
@@ -26,68 +32,112 @@ Status SamplingOptions::check() const {
   if (!(repetition_penalty > 0 && repetition_penalty <= 100)) {
     return out_of_range("repetition_penalty", repetition_penalty, "above 0 to 100");
   }
-  if (!(std::abs(presence_penalty) <= 2)) {
+  if (!(presence_penalty >= -2 && presence_penalty <= 2)) {
     return out_of_range("presence_penalty", presence_penalty, "-2 to 2");
   }
-  if (!(std::abs(frequency_penalty) <= 2)) {
+  if (!(frequency_penalty >= -2 && frequency_penalty <= 2)) {
     return out_of_range("frequency_penalty", frequency_penalty, "-2 to 2");
   }
   for (const auto& [token, bias] : logit_bias) {
-    if (token < 0 || !(std::abs(bias) <= 100))
-      return out_of_range("logit_bias", bias, "-100 to 100");
+    if (!(bias >= -100 && bias <= 100)) {
+      return out_of_range(("logit_bias of token " + std::to_string(token)).c_str(), bias,
+                          "-100 to 100");
+    }
   }
   return {};
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
+Sampler::Sampler(SamplingOptions options) : options_(std::move(options)), random_(options_.seed) {}
 
-int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> seen) {
+// Adds the tokens that came since the last call.
+void Sampler::count(const SamplingContext& context) {
+  for (; counted_ < context.tokens.size(); ++counted_) {
+    const int32_t token = context.tokens[counted_];
+    int32_t& answer_count = answer_counts_[static_cast<size_t>(token)];
+    if (answer_count < 0) {
+      seen_.push_back(token);
+      answer_count = 0;
+    }
+    if (counted_ >= context.prompt_tokens) answer_count += 1;
+  }
+}
+
+// Penalties, bias and bans.
+void Sampler::adjust(std::span<const float> logits, const SamplingContext& context) {
   logits_.assign(logits.begin(), logits.end());
-  if (options_.repetition_penalty != 1) {
-    std::vector<int32_t> once(seen.begin(), seen.end());
-    std::sort(once.begin(), once.end());
-    once.erase(std::unique(once.begin(), once.end()), once.end());
-    for (const int32_t token : once) {
+  const bool penalties = options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
+                         options_.frequency_penalty != 0;
+  if (penalties) {
+    answer_counts_.resize(logits.size(), -1);
+    count(context);
+    for (const int32_t token : seen_) {
       float& logit = logits_[static_cast<size_t>(token)];
+      const int32_t answer_count = answer_counts_[static_cast<size_t>(token)];
       logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+      logit -= options_.frequency_penalty * static_cast<float>(answer_count);
+      if (answer_count > 0) logit -= options_.presence_penalty;
     }
   }
+  for (const auto& [token, bias] : options_.logit_bias) logits_[static_cast<size_t>(token)] += bias;
+  for (const int32_t token : context.banned) logits_[static_cast<size_t>(token)] = banned_logit;
+}
+
+int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& context) {
+  adjust(logits, context);
+  const auto largest = std::max_element(logits_.begin(), logits_.end());
+  if (*largest == banned_logit) return -1;
   if (options_.temperature < smallest_temperature) {
-    return static_cast<int32_t>(std::max_element(logits_.begin(), logits_.end()) - logits_.begin());
+    return static_cast<int32_t>(largest - logits_.begin());
   }
-  candidates_.clear();
-  for (size_t i = 0; i < logits_.size(); ++i)
-    candidates_.push_back({logits_[i], static_cast<int32_t>(i)});
+  keep_candidates(*largest);
   return draw();
 }
 
-int32_t Sampler::draw() {
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
-  std::sort(candidates_.begin(), candidates_.end(), before);
-  size_t kept = candidates_.size();
-  if (options_.top_k > 0) kept = std::min(kept, static_cast<size_t>(options_.top_k));
-  weights_.clear();
-  double total = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    const double weight = std::exp(
-        (static_cast<double>(candidates_[i].logit) - candidates_[0].logit) / options_.temperature);
-    if (i > 0 && weight < options_.min_p) break;
-    weights_.push_back(weight);
-    total += weight;
+// Those that top-k and min-p leave, with their weights.
+void Sampler::keep_candidates(float largest) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    const double weight =
+        std::exp((static_cast<double>(logits_[i]) - static_cast<double>(largest)) /
+                 static_cast<double>(options_.temperature));
+    if (weight == 0 || weight < static_cast<double>(options_.min_p)) continue;
+    candidates_.push_back({logits_[i], static_cast<int32_t>(i), weight});
   }
+  const auto top_k = static_cast<size_t>(options_.top_k);
+  if (top_k == 0 || top_k >= candidates_.size()) return;
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(top_k),
+                    candidates_.end(), before);
+  candidates_.resize(top_k);
+}
+
+// One of the candidates, or of the most likely ones that make up top-p.
+int32_t Sampler::draw() {
   double sum = 0;
-  size_t nucleus = 0;
-  while (nucleus < weights_.size() && (nucleus == 0 || sum < options_.top_p * total))
-    sum += weights_[nucleus++];
+  for (const Candidate& candidate : candidates_) sum += candidate.weight;
+  if (options_.top_p < 1) {
+    const double wanted = static_cast<double>(options_.top_p) * sum;
+    size_t sorted = 0;
+    size_t nucleus = 0;
+    sum = 0;
+    // Few tokens make up most of the probability: the others need not be sorted.
+    while (nucleus < candidates_.size() && (nucleus == 0 || sum < wanted)) {
+      if (nucleus == sorted) {
+        sorted = std::min(candidates_.size(), std::max<size_t>(64, 4 * sorted));
+        std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(nucleus),
+                          candidates_.begin() + static_cast<ptrdiff_t>(sorted), candidates_.end(),
+                          before);
+      }
+      sum += candidates_[nucleus++].weight;
+    }
+    candidates_.resize(nucleus);
+  }
   // 53 bits of the generator, so that the draw is the same with every standard library.
   double point = static_cast<double>(random_() >> 11) * 0x1p-53 * sum;
-  for (size_t i = 0; i < nucleus; ++i) {
-    point -= weights_[i];
-    if (point < 0) return candidates_[i].token;
+  for (const Candidate& candidate : candidates_) {
+    point -= candidate.weight;
+    if (point < 0) return candidate.token;
   }
-  return candidates_[nucleus - 1].token;
+  return candidates_.back().token;
 }
 
 }  // namespace kvart

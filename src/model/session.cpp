@@ -37,7 +37,7 @@ class ModelSession : public Session {
 
   Status finish_creation() {
     auto attention = Attention::create(cache_.get(), model_.isa(), &pool_, options_.max_step_tokens,
-                                       model_.config().q_heads);
+                                       model_.config().q_heads, options_.error_sample_interval);
     if (!attention) return attention.error();
     attention_ = std::move(attention).value();
     auto forward = ForwardPass::create(model_, attention_.get(), &pool_, options_.max_step_tokens,
@@ -63,6 +63,18 @@ class ModelSession : public Session {
   [[nodiscard]] int64_t length(SequenceId sequence) const override {
     return cache_->committed(sequence);
   }
+  Result<int64_t> restore(SequenceId sequence, std::span<const int32_t> tokens) override {
+    KVART_CHECK(!has_reservation(sequence), "sequence %d has a reservation", sequence);
+    return cache_->restore(sequence, tokens);
+  }
+  Status reserve(SequenceId sequence, std::span<const int32_t> tokens) override;
+  void unreserve(SequenceId sequence) override {
+    if (has_reservation(sequence)) cache_->unreserve(sequence);
+  }
+  [[nodiscard]] bool has_room(SequenceId sequence, int64_t tokens) const override {
+    if (is_lost(sequence)) return tokens == 0;
+    return cache_->has_room(sequence, tokens);
+  }
   std::span<const StepResult> step(std::span<const StepRequest> requests) override;
   Result<SequenceId> fork(SequenceId sequence) override {
     if (is_lost(sequence)) return lost_error();
@@ -70,6 +82,7 @@ class ModelSession : public Session {
   }
   Status truncate(SequenceId sequence, int64_t length) override {
     if (is_lost(sequence)) return lost_error();
+    KVART_CHECK(!has_reservation(sequence), "sequence %d has a reservation", sequence);
     return cache_->truncate(sequence, length);
   }
   void release(SequenceId sequence) override {
@@ -84,8 +97,27 @@ class ModelSession : public Session {
   }
   [[nodiscard]] SessionStats stats() const override {
     const CacheStats s = cache_->stats();
-    return {s.pages_total, s.pages_free, s.pages_cached, s.pages_referenced,
-            s.slots_total, s.slots_free, s.slots_cached, s.slots_referenced};
+    return {.pages_total = s.pages_total,
+            .pages_free = s.pages_free,
+            .pages_cached = s.pages_cached,
+            .pages_referenced = s.pages_referenced,
+            .slots_total = s.slots_total,
+            .slots_free = s.slots_free,
+            .slots_cached = s.slots_cached,
+            .slots_referenced = s.slots_referenced,
+            .prefix_queries_tokens = s.prefix_queries_tokens,
+            .prefix_hits_tokens = s.prefix_hits_tokens,
+            .evictions = s.evictions,
+            .host_blocks = s.host_blocks,
+            .host_bytes_used = s.host_bytes_used,
+            .host_bytes_total = s.host_bytes_total,
+            .swapped_out_blocks = s.swapped_out_blocks,
+            .swapped_in_blocks = s.swapped_in_blocks,
+            .damaged_host_blocks = s.damaged_host_blocks};
+  }
+  [[nodiscard]] std::vector<LayerError> layer_errors() const override {
+    const std::span<const LayerError> errors = attention_->errors();
+    return {errors.begin(), errors.end()};
   }
   [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId sequence,
                                                   int64_t block) const override {
@@ -107,6 +139,10 @@ class ModelSession : public Session {
   }
   [[nodiscard]] bool is_lost(SequenceId sequence) const {
     return std::find(lost_.begin(), lost_.end(), sequence) != lost_.end();
+  }
+  // Tokens with a place that no step has run. Those of a lost sequence are none.
+  [[nodiscard]] bool has_reservation(SequenceId sequence) const {
+    return !is_lost(sequence) && cache_->appended(sequence) != cache_->committed(sequence);
   }
   [[nodiscard]] bool reserve_logits(std::span<const StepRequest> requests);
   Status make_room(const StepRequest& request);
@@ -132,21 +168,30 @@ class ModelSession : public Session {
   std::vector<int> wanted_;
 };
 
-Status ModelSession::make_room(const StepRequest& request) try {
-  for (const int32_t token : request.tokens) {
+Status ModelSession::reserve(SequenceId sequence, std::span<const int32_t> tokens) try {
+  for (const int32_t token : tokens) {
     KVART_CHECK(token >= 0 && token < model_.config().vocab, "token %d", token);
   }
-  if (is_lost(request.sequence)) return lost_error();
-  const int64_t wanted =
-      cache_->committed(request.sequence) + static_cast<int64_t>(request.tokens.size());
+  if (is_lost(sequence)) return lost_error();
+  const int64_t wanted = cache_->committed(sequence) + static_cast<int64_t>(tokens.size());
   if (wanted > options_.context_tokens) {
     return Error{ErrorCode::out_of_memory, "the sequence would have " + std::to_string(wanted) +
                                                " tokens, the context holds " +
                                                std::to_string(options_.context_tokens)};
   }
-  return cache_->reserve(request.sequence, request.tokens, Durability::final);
+  return cache_->reserve(sequence, tokens, Durability::final);
 } catch (const std::bad_alloc&) {
   return no_memory();
+}
+
+Status ModelSession::make_room(const StepRequest& request) {
+  if (!has_reservation(request.sequence)) return reserve(request.sequence, request.tokens);
+  const auto reserved = cache_->tokens(request.sequence)
+                            .subspan(static_cast<size_t>(cache_->committed(request.sequence)));
+  KVART_CHECK(
+      std::equal(reserved.begin(), reserved.end(), request.tokens.begin(), request.tokens.end()),
+      "sequence %d has room for other tokens than these", request.sequence);
+  return {};
 }
 
 void ModelSession::gather(std::span<const StepRequest> requests) {
@@ -239,6 +284,7 @@ Status check_options(const SessionOptions& options, const ModelConfig& config) {
   };
   if (options.threads < 1 || options.threads > 1024) return bad("threads must be 1 to 1024");
   if (options.max_step_tokens < 1) return bad("max_step_tokens must be 1 or more");
+  if (options.error_sample_interval < 0) return bad("error_sample_interval must be 0 or more");
   if (options.context_tokens < 1) return bad("context_tokens must be 1 or more");
   if (config.context_length > 0 && options.context_tokens > config.context_length) {
     return bad("a context of " + std::to_string(options.context_tokens) +
@@ -260,6 +306,7 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model,
   input.max_sequences = options.max_sequences;
   input.budget_bytes = options.budget_bytes;
   input.step_tokens = options.max_step_tokens;
+  input.open_sequences = options.open_sequences;
   auto plan = plan_memory(input);
   if (!plan) return plan.error();
   CacheConfig config;
@@ -268,6 +315,7 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model,
   config.model_fingerprint = model.fingerprint();
   config.plan = *plan;
   config.prefix_caching = options.prefix_caching;
+  config.host_bytes = options.host_bytes;
   auto cache = KvCache::create(config);
   if (!cache) return cache.error();
   auto session = std::make_unique<ModelSession>(loaded, options, std::move(plan).value(),

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace kvart::server {
@@ -159,6 +160,32 @@ void add_quantization(const MetricsInput& input, Writer& out) {
   blocks("referenced", "open", session.slots_referenced);
 }
 
+// What quantization loses, which no other engine measures while it serves.
+void add_errors(const EngineStats& stats, Writer& out) {
+  const char* name = "kvart:kv_quantization_error";
+  out.family(name, "gauge", "Error of sampled blocks as a share of the norm, by layer and side.");
+  for (size_t layer = 0; layer < stats.layer_errors.size(); ++layer) {
+    const LayerError& error = stats.layer_errors[layer];
+    const auto side = [&](const char* which, double value) {
+      out.sample(name, value, fmt::format("layer=\"{}\",side=\"{}\"", layer, which));
+    };
+    if (error.blocks == 0) continue;
+    side("k", relative_error(error.k_error_squares, error.k_squares));
+    side("v", relative_error(error.v_error_squares, error.v_squares));
+  }
+}
+
+void add_host(const SessionStats& session, Writer& out) {
+  out.counter("kvart:evicted_blocks_total", "Cached blocks that gave way to others.",
+              static_cast<uint64_t>(session.evictions));
+  out.counter("kvart:swapped_out_blocks_total", "Blocks that went to the swap space.",
+              static_cast<uint64_t>(session.swapped_out_blocks));
+  out.counter("kvart:swapped_in_blocks_total", "Blocks that came back from there.",
+              static_cast<uint64_t>(session.swapped_in_blocks));
+  out.gauge("kvart:swap_used_bytes", "Bytes of the swap space in use.",
+            static_cast<double>(session.host_bytes_used));
+}
+
 void add_http(const MetricsInput& input, Writer& out) {
   out.gauge("kvart:http_connections", "Open connections.", static_cast<double>(input.connections));
   out.family("kvart:http_requests_total", "counter", "Answered requests, by route and status.");
@@ -169,6 +196,10 @@ void add_http(const MetricsInput& input, Writer& out) {
 }
 
 }  // namespace
+
+double relative_error(double error_squares, double squares) {
+  return squares > 0 ? std::sqrt(error_squares / squares) : 0;
+}
 
 double cache_usage(const SessionStats& session) {
   const int64_t total = session.pages_total + session.slots_total;
@@ -198,6 +229,8 @@ std::string metrics_text(const MetricsInput& input) {
   add_histograms(*input.stats, out);
   add_config(input, out);
   add_quantization(input, out);
+  add_errors(*input.stats, out);
+  add_host(input.stats->session, out);
   add_http(input, out);
   return out.take();
 }

@@ -53,11 +53,31 @@ Json cache_json(const EngineStats& stats, const MemoryPlan& plan, const EngineOp
   json["effective_bits"] = plan.effective_bits;
   json["usage"] = cache_usage(session);
   json["bytes_saved"] = bytes_saved(stats, plan);
+  json["evicted_blocks"] = session.evictions;
+  json["swap"] = Json{{"bytes", session.host_bytes_total},
+                      {"used_bytes", session.host_bytes_used},
+                      {"blocks_out", session.swapped_out_blocks},
+                      {"blocks_in", session.swapped_in_blocks}};
   json["sealed"] = blocks_json(session.pages_total, session.pages_free, session.pages_cached,
                                session.pages_referenced);
   json["open"] = blocks_json(session.slots_total, session.slots_free, session.slots_cached,
                              session.slots_referenced);
   return json;
+}
+
+Json errors_json(const std::vector<LayerError>& errors) {
+  Json list = Json::array();
+  for (size_t layer = 0; layer < errors.size(); ++layer) {
+    const LayerError& error = errors[layer];
+    if (error.blocks == 0) continue;
+    Json json;
+    json["layer"] = layer;
+    json["k"] = relative_error(error.k_error_squares, error.k_squares);
+    json["v"] = relative_error(error.v_error_squares, error.v_squares);
+    json["blocks"] = error.blocks;
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 }  // namespace
@@ -82,6 +102,7 @@ Json status_json(const EngineStats& stats, const MemoryPlan& plan, const EngineO
   json["prefix_queries_tokens"] = stats.prefix_queries_tokens;
   json["prefix_hits_tokens"] = stats.prefix_hits_tokens;
   json["max_running"] = options.max_running;
+  json["layer_errors"] = errors_json(stats.layer_errors);
   json["cache"] = cache_json(stats, plan, options);
   return json;
 }

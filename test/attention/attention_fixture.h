@@ -70,6 +70,11 @@ class VectorKvCache final : public KvCache {
     return {};
   }
 
+  bool has_room(SequenceId, int64_t) const override { return true; }
+  void unreserve(SequenceId) override {}
+  Result<int64_t> restore(SequenceId id, std::span<const int32_t>) override {
+    return sequences_[id].committed;
+  }
   void commit(SequenceId id, int64_t length) override {
     Sequence& s = sequences_[id];
     s.committed = length;
@@ -213,14 +218,15 @@ class AttentionRunner {
   };
 
   AttentionRunner(const AttentionCase& c, Isa isa, int threads, int max_rows,
-                  std::unique_ptr<KvCache> cache = nullptr)
+                  std::unique_ptr<KvCache> cache = nullptr, int error_sample_interval = 0)
       : case_(c), cache_(std::move(cache)), pool_(threads) {
     if (cache_ == nullptr) {
       cache_ = std::make_unique<VectorKvCache>(c.layers, c.formats, c.sink_blocks);
     }
     int q_heads = 0;
     for (const LayerShape& shape : c.layers) q_heads = std::max(q_heads, shape.kv_heads * c.group);
-    auto made = Attention::create(cache_.get(), isa, &pool_, max_rows, q_heads);
+    auto made =
+        Attention::create(cache_.get(), isa, &pool_, max_rows, q_heads, error_sample_interval);
     KVART_CHECK(made.ok(), "attention");
     attention_ = std::move(made).value();
   }

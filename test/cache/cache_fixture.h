@@ -33,6 +33,7 @@ struct SmallCache {
   // Groups beside the full one, shortest window first; `full` false: instead of it.
   std::vector<SmallGroup> windows = {};
   bool full = true;
+  uint64_t host_bytes = 0;
 
   [[nodiscard]] std::vector<SmallGroup> groups() const {
     std::vector<SmallGroup> all = windows;
@@ -58,6 +59,7 @@ inline CacheConfig small_config(const SmallCache& small) {
   config.prefix_caching = small.prefix_caching;
   config.prefix_key_bits = small.key_bits;
   config.poison_free_blocks = small.poison;
+  config.host_bytes = small.host_bytes;
   Result<MemoryPlan> plan = plan_memory({config.shape, config.policy, 64 * 12, 8, 0});
   EXPECT_TRUE(plan.ok());
   config.plan = *plan;

@@ -58,7 +58,8 @@ View view_of(const KvCache& cache, const std::vector<SequenceId>& ids) {
   }
   const CacheStats stats = cache.stats();
   for (const int64_t count :
-       {stats.prefix_hits_tokens, stats.prefix_queries_tokens, stats.evictions}) {
+       {stats.prefix_hits_tokens, stats.prefix_queries_tokens, stats.evictions, stats.host_blocks,
+        stats.swapped_out_blocks, stats.swapped_in_blocks}) {
     view.counts.push_back(count);
   }
   return view;
@@ -80,6 +81,11 @@ Outcome outcome_of(const Status& status) {
 Outcome outcome_of(const Result<SequenceId>& result) {
   if (result.ok()) return {std::nullopt, "", *result};
   return {result.error().code, result.error().message, -1};
+}
+
+Outcome outcome_of(const Result<int64_t>& length) {
+  if (length.ok()) return {std::nullopt, "", static_cast<SequenceId>(*length)};
+  return {length.error().code, length.error().message, -1};
 }
 
 // Two caches that are given the same operations: one always has memory, the other lacks it at each
@@ -111,13 +117,16 @@ class Twins {
   }
 
   // A run in which nothing fails or is evicted tests nothing.
-  void expect_busy(bool prefix_caching) const {
+  void expect_busy(const SmallCache& small) const {
     for (const int64_t failed : {starts_failed_, reserves_failed_, forks_failed_}) {
       EXPECT_GT(failed, 20);
     }
     EXPECT_GT(truncates_failed_, 0);
-    if (!prefix_caching) return;
+    if (!small.prefix_caching) return;
     EXPECT_GT(poor_->stats().evictions, 20);
+    if (small.host_bytes == 0) return;
+    EXPECT_GT(restores_failed_, 20);
+    EXPECT_GT(poor_->stats().swapped_in_blocks, 0);
   }
   [[nodiscard]] int64_t hits() const { return poor_->stats().prefix_hits_tokens; }
 
@@ -183,6 +192,11 @@ class Twins {
     ASSERT_FALSE(started.error) << started.message;
     ids_.push_back(started.id);
     compare("start");
+    const Outcome restored = fallible(
+        "restore", [&](KvCache& cache) { return cache.restore(started.id, prompt); },
+        restores_failed_);
+    ASSERT_FALSE(restored.error) << restored.message;
+    compare("restore");
     grow(started.id);
   }
 
@@ -197,6 +211,9 @@ class Twins {
     if (reserved.error) {
       compare("reserve");
       return release(ids_.front());
+    }
+    if (pick(0, 7) == 0 && poor_->committed(id) == first) {
+      return always("unreserve", [&](KvCache& cache) { cache.unreserve(id); });
     }
     Writer(rich_.get()).write(id, first);
     Writer(poor_.get()).write(id, first);
@@ -235,6 +252,7 @@ class Twins {
   std::mt19937_64 random_;
   std::vector<SequenceId> ids_;
   int64_t starts_failed_ = 0;
+  int64_t restores_failed_ = 0;
   int64_t reserves_failed_ = 0;
   int64_t truncates_failed_ = 0;
   int64_t forks_failed_ = 0;
@@ -246,7 +264,9 @@ const std::vector<SmallCache>& caches() {
       {.pages = 16, .slots = 9, .sinks = 1, .key_bits = 2},
       {.pages = 16, .slots = 8, .sinks = 1, .prefix_caching = false},
       {.pages = 20, .slots = 10, .sinks = 1, .windows = {{96, 12, 10}, {200, 16, 10}}},
-      {.windows = {{64, 9, 7}}, .full = false}};
+      {.windows = {{64, 9, 7}}, .full = false},
+      {.pages = 12, .slots = 8, .sinks = 1, .host_bytes = 64 << 10},
+      {.pages = 16, .slots = 10, .sinks = 1, .windows = {{96, 12, 10}}, .host_bytes = 32 << 10}};
   return all;
 }
 
@@ -260,7 +280,7 @@ TEST(KvCacheNoMemory, AFailedAllocationChangesNothing) {
         ASSERT_FALSE(testing::Test::HasFailure())
             << "cache " << i << " seed " << seed << " step " << step;
       }
-      twins.expect_busy(caches()[i].prefix_caching);
+      twins.expect_busy(caches()[i]);
       hits += twins.hits();
       twins.drain();
       ASSERT_FALSE(testing::Test::HasFailure()) << "cache " << i << " seed " << seed;

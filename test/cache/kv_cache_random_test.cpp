@@ -67,6 +67,8 @@ class RandomRun {
 
   void check() {
     cache_->check_integrity();
+    const CacheStats stats = cache_->stats();
+    host_was_full_ = host_was_full_ || stats.host_bytes_used + 8192 > stats.host_bytes_total;
     for (const auto& [id, sequence] : live_) {
       ASSERT_EQ(cache_->appended(id), sequence.appended());
       ASSERT_EQ(cache_->committed(id), sequence.committed);
@@ -97,6 +99,7 @@ class RandomRun {
     cache_->check_integrity();
     EXPECT_EQ(cache_->stats().pages_free, cache_->stats().pages_total);
     EXPECT_EQ(cache_->stats().slots_free, cache_->stats().slots_total);
+    EXPECT_EQ(cache_->stats().host_blocks, 0);
   }
 
   // A run in which nothing is hit, refused or evicted tests nothing.
@@ -105,6 +108,12 @@ class RandomRun {
                  std::to_string(cache_->stats().prefix_hits_tokens));
     EXPECT_GT(refused_, 20);
     EXPECT_GT(rolled_back_, 20);
+    EXPECT_GT(given_back_, 5);
+    if (small_.host_bytes > 0) {
+      EXPECT_GT(cache_->stats().swapped_in_blocks, 10);
+      EXPECT_GT(cache_->stats().swapped_out_blocks, cache_->stats().swapped_in_blocks);
+      EXPECT_EQ(cache_->stats().damaged_host_blocks, 0);
+    }
     if (!small_.prefix_caching) return;
     EXPECT_GT(cache_->stats().evictions, 50);
     EXPECT_GT(cache_->stats().prefix_hits_tokens, 64 * 20);
@@ -212,10 +221,40 @@ class RandomRun {
     if (evictions == evictions_at_reset_) {
       ASSERT_EQ(hit, longest_stored(sequence.salt, prompt, longest));
     }
-    sequence.tokens = first(prompt, hit);
-    sequence.committed = sequence.floor = hit;
+    const int64_t have = pick(0, 2) == 0 ? hit : restore(*id, sequence.salt, prompt, hit);
+    sequence.tokens = first(prompt, have);
+    sequence.committed = sequence.floor = have;
     sequence.shareable = small_.prefix_caching;
     live_.emplace(*id, std::move(sequence));
+  }
+
+  // What comes back from host memory was committed once. With full layers alone it is known how
+  // much that is: blocks that are here are a prefix, so what follows the hit is there or nowhere.
+  int64_t restore(SequenceId id, const std::string& salt, const std::vector<int32_t>& prompt,
+                  int64_t hit) {
+    const CacheStats before = cache_->stats();
+    const Result<int64_t> restored = cache_->restore(id, prompt);
+    EXPECT_TRUE(restored.ok());
+    const int64_t longest =
+        prompt.empty() ? 0 : (static_cast<int64_t>(prompt.size()) - 1) / 64 * 64;
+    EXPECT_TRUE(*restored >= hit && *restored <= longest && *restored % 64 == 0) << *restored;
+    EXPECT_EQ(cache_->cached_tokens(id), *restored);
+    EXPECT_TRUE(*restored == hit || committed_.contains({salt, first(prompt, *restored)}));
+    EXPECT_EQ(cache_->stats().swapped_in_blocks > before.swapped_in_blocks, *restored > hit);
+    EXPECT_TRUE(small_.host_bytes > 0 || *restored == hit);
+    if (small_.host_bytes == 0 || host_was_full_ || !small_.windows.empty()) return *restored;
+    const int64_t stored = longest_stored(salt, prompt, longest);
+    EXPECT_LE(*restored, stored);
+    if (*restored == stored) return stored;
+    int64_t pages = 0;  // for one block more than came back
+    int64_t slots = 0;
+    for (int64_t block = hit / 64; block <= *restored / 64; ++block) {
+      ++(block < small_.sinks ? slots : pages);
+    }
+    EXPECT_TRUE(pages > before.pages_free + before.pages_cached ||
+                slots > before.slots_free + before.slots_cached)
+        << "room for " << *restored + 64;
+    return *restored;
   }
 
   // The most tokens of which every group has all blocks that queries behind them see.
@@ -275,6 +314,10 @@ class RandomRun {
              slots <= group(g).slots - slots_in_use(g);
     }
     const CacheStats before = cache_->stats();
+    if (clean && durability == Durability::final) {
+      ASSERT_EQ(cache_->has_room(id, count), fits);
+      ASSERT_EQ(cache_->stats().evictions, before.evictions);
+    }
     const Status status = cache_->reserve(id, tokens, durability);
     ASSERT_EQ(status.ok(), fits) << (status.ok() ? "" : status.error().message);
     if (!fits) {
@@ -291,6 +334,14 @@ class RandomRun {
     sequence.step_begin = begin;
     sequence.step_end = durability == Durability::final ? end : begin;
     if (durability == Durability::final) sequence.floor = (end - 1) / 64 * 64;
+    if (pick(0, 9) == 0) {  // a step that never runs
+      ++given_back_;
+      cache_->unreserve(id);
+      sequence.tokens.resize(static_cast<size_t>(sequence.committed));
+      sequence.floor = sequence.committed / 64 * 64;
+      sequence.step_begin = sequence.step_end = sequence.committed;
+      return;
+    }
     if (pick(0, 19) == 0) {  // a step that fails half-way: the caller gives up
       cache_->release(id);
       live_.erase(id);
@@ -405,6 +456,8 @@ class RandomRun {
   int64_t evictions_at_reset_ = 0;
   int refused_ = 0;
   int rolled_back_ = 0;
+  int given_back_ = 0;
+  bool host_was_full_ = false;  // so that blocks may be forgotten
 };
 
 class KvCacheRandom : public testing::TestWithParam<Setting> {};
@@ -462,6 +515,24 @@ INSTANTIATE_TEST_SUITE_P(
                  .sinks = 1,
                  .prefix_caching = false,
                  .windows = {{96, 10, 8}}},
+                16'000},
+        Setting{"host", {.pages = 16, .slots = 9, .sinks = 1, .host_bytes = 48 << 10}, 16'000},
+        Setting{
+            "host_for_all", {.pages = 12, .slots = 8, .sinks = 2, .host_bytes = 3 << 20}, 4'000},
+        Setting{
+            "host_for_few", {.pages = 16, .slots = 8, .sinks = 1, .host_bytes = 9 << 10}, 16'000},
+        Setting{"host_and_colliding_keys",
+                {.pages = 12, .slots = 8, .sinks = 1, .key_bits = 1, .host_bytes = 96 << 10},
+                16'000},
+        Setting{"host_and_windows",
+                {.pages = 16,
+                 .slots = 10,
+                 .sinks = 1,
+                 .windows = {{64, 10, 9}, {200, 16, 9}},
+                 .host_bytes = 128 << 10},
+                16'000},
+        Setting{"host_and_windows_only",
+                {.sinks = 1, .windows = {{96, 9, 9}}, .full = false, .host_bytes = 64 << 10},
                 16'000}),
     [](const testing::TestParamInfo<Setting>& info) { return std::string(info.param.name); });
 

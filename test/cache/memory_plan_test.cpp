@@ -205,6 +205,71 @@ TEST(MemoryPlan, ABudgetIsFilledWithStepsCounted) {
   }
 }
 
+// Slots for short sequences beyond those that fit in full length; pages stay.
+TEST(MemoryPlan, OpenSequencesHaveSlots) {
+  const CacheShape shape = {{{2, 64, 0}, {2, 64, 512}}};
+  for (const int64_t sequences : {1, 3}) {
+    MemoryPlanInput input = {shape, policy_of("int4,sink=12"), 8192, sequences, 0, 2048};
+    const MemoryPlan plain = *plan_memory(input);
+    EXPECT_EQ(plain.open_sequences, sequences);
+    EXPECT_EQ(plain.open_bytes, 0u);
+    for (const int64_t open : {1, 3, 4, 40}) {
+      input.open_sequences = open;
+      const MemoryPlan plan = *plan_memory(input);
+      EXPECT_EQ(plan.sequences, sequences);
+      EXPECT_EQ(plan.open_sequences, std::max(open, sequences));
+      EXPECT_EQ(plan.bytes_per_sequence, plain.bytes_per_sequence);
+      EXPECT_EQ(plan.total_bytes, static_cast<uint64_t>(sequences) * plan.bytes_per_sequence +
+                                      plan.open_bytes + plan.step_bytes);
+      uint64_t bytes = 0;
+      uint64_t more = 0;
+      for (size_t g = 0; g < plan.groups.size(); ++g) {
+        const GroupPlan& group = plan.groups[g];
+        EXPECT_EQ(group.pages, plain.groups[g].pages);
+        EXPECT_EQ(group.slots, plan.open_sequences * group.slots_per_sequence + group.step_slots);
+        EXPECT_GE(group.step_slots, plain.groups[g].step_slots);
+        bytes += static_cast<uint64_t>(group.pages) * group.page_bytes +
+                 static_cast<uint64_t>(group.slots) * group.slot_bytes;
+        more +=
+            static_cast<uint64_t>((plan.open_sequences - sequences) * group.slots_per_sequence) *
+            group.slot_bytes;
+      }
+      EXPECT_EQ(plan.total_bytes, bytes);
+      EXPECT_EQ(plan.open_bytes, more);
+    }
+  }
+}
+
+TEST(MemoryPlan, ABudgetIsFilledWithOpenSequencesCounted) {
+  for (const int64_t open : {1, 5, 30}) {
+    for (const int64_t sequences : {1, 2, 7}) {
+      MemoryPlanInput input = {llama_3_8b(), policy_of("int4"), 8192, sequences, 0, 512, open};
+      const uint64_t bytes = plan_memory(input)->total_bytes;
+      input.max_sequences = 0;
+      input.budget_bytes = bytes;
+      EXPECT_EQ(plan_memory(input)->sequences, sequences);
+      EXPECT_EQ(plan_memory(input)->total_bytes, bytes);
+      input.budget_bytes = bytes - 1;
+      const Result<MemoryPlan> less = plan_memory(input);
+      ASSERT_EQ(less.ok(), sequences > 1);
+      if (less.ok()) {
+        EXPECT_EQ(less->sequences, sequences - 1);
+      } else {
+        EXPECT_EQ(less.error().code, ErrorCode::out_of_memory);
+        EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes) + " bytes"));
+        EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes - 1) + " bytes"));
+      }
+    }
+  }
+  MemoryPlanInput input = {llama_3_8b(), policy_of("int4"), 8192, 1, 0, 512, -1};
+  EXPECT_FALSE(plan_memory(input).ok());
+  input.open_sequences = std::numeric_limits<int64_t>::max();
+  ASSERT_FALSE(plan_memory(input).ok());
+  EXPECT_THAT(plan_memory(input).error().message, HasSubstr("64 bits"));
+  input.budget_bytes = 60'000'000'000;
+  EXPECT_FALSE(plan_memory(input).ok());
+}
+
 TEST(MemoryPlan, LayersGroupByWindowFullOnesFirst) {
   CacheShape shape;
   for (int i = 0; i < 8; ++i)

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
+#include <set>
 
 namespace kvart {
 namespace {
@@ -87,7 +90,77 @@ TEST(Sampler, PenaltyLowersSeenTokensOnce) {
   SamplingOptions options;
   options.repetition_penalty = 4;
   const std::vector<int32_t> seen = {1, 1, 1, 4};
-  EXPECT_EQ(Sampler(options).sample(logits, seen), 3);
+  EXPECT_EQ(Sampler(options).sample(logits, {seen, seen.size(), {}}), 3);
+}
+
+TEST(Sampler, PresenceAndFrequencyCountTheAnswerOnly) {
+  SamplingOptions options;
+  options.presence_penalty = 1.5f;
+  const std::vector<int32_t> tokens = {1, 3, 3};
+  // Token 1 is in the prompt alone; 3 falls below it, and below 2.
+  EXPECT_EQ(Sampler(options).sample(logits, {tokens, 1, {}}), 1);
+  EXPECT_EQ(Sampler(options).sample(logits, {tokens, 0, {}}), 2);
+  options.presence_penalty = 0;
+  options.frequency_penalty = 0.6f;
+  EXPECT_EQ(Sampler(options).sample(logits, {tokens, 0, {}}), 1);  // 2 - 0.6 against 2 - 1.2 and 1
+  const std::vector<int32_t> more = {1, 3, 3, 1};
+  Sampler grows(options);
+  EXPECT_EQ(grows.sample(logits, {tokens, 0, {}}), 1);
+  EXPECT_EQ(grows.sample(logits, {more, 0, {}}), 2);
+}
+
+TEST(Sampler, BiasAndBans) {
+  SamplingOptions options;
+  options.logit_bias = {{4, 6.0f}, {1, -100.0f}};
+  EXPECT_EQ(Sampler(options).sample(logits, {}), 4);
+  const std::vector<int32_t> banned = {4, 1};
+  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, banned}), 3);
+  options.temperature = 1;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_NE(Sampler(options).sample(logits, {{}, 0, banned}), 4);
+  }
+  const std::vector<int32_t> all = {0, 1, 2, 3, 4};
+  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, all}), -1);
+  options.logit_bias = {{1, std::numeric_limits<float>::infinity()}};
+  EXPECT_FALSE(options.check().ok());
+}
+
+// The definition, with everything sorted, against the one that sorts as little as it can.
+TEST(Sampler, FiltersEqualTheirDefinitionOnManyTokens) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<float> many(2000);
+    for (float& logit : many) logit = normal(random);
+    SamplingOptions options;
+    options.temperature = 0.5f + static_cast<float>(round % 5);
+    options.top_p = round % 2 == 0 ? 0.9f : 1.0f;
+    options.top_k = round % 3 == 0 ? 300 : 0;
+    options.min_p = round % 4 == 0 ? 0.01f : 0.0f;
+    std::vector<std::pair<double, int32_t>> sorted;
+    const double largest = *std::max_element(many.begin(), many.end());
+    for (int32_t i = 0; i < 2000; ++i) {
+      const double weight = std::exp((static_cast<double>(many[static_cast<size_t>(i)]) - largest) /
+                                     static_cast<double>(options.temperature));
+      if (weight >= static_cast<double>(options.min_p)) sorted.emplace_back(-weight, i);
+    }
+    std::sort(sorted.begin(), sorted.end());
+    if (options.top_k > 0) sorted.resize(std::min<size_t>(sorted.size(), 300));
+    double total = 0;
+    for (const auto& entry : sorted) total -= entry.first;
+    std::set<int32_t> allowed;
+    double sum = 0;
+    for (const auto& [negative, token] : sorted) {
+      if (!allowed.empty() && sum >= static_cast<double>(options.top_p) * total) break;
+      allowed.insert(token);
+      sum -= negative;
+    }
+    Sampler sampler(options);
+    std::set<int32_t> drawn;
+    for (int i = 0; i < 300; ++i) drawn.insert(sampler.sample(many, {}));
+    EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), drawn.begin(), drawn.end())) << round;
+    EXPECT_GE(drawn.size(), std::min<size_t>(allowed.size(), 3)) << round;
+  }
 }
 
 }  // namespace

@@ -179,7 +179,15 @@ class FakeEngine : public Engine {
     EngineStats stats;
     stats.running = static_cast<int64_t>(running_.size());
     stats.generation_tokens = 7;
-    stats.session = {100, 60, 30, 10, 12, 8, 2, 2};
+    SessionStats& session = stats.session;
+    session.pages_total = 100;
+    session.pages_free = 60;
+    session.pages_cached = 30;
+    session.pages_referenced = 10;
+    session.slots_total = 12;
+    session.slots_free = 8;
+    session.slots_cached = session.slots_referenced = 2;
+    stats.layer_errors = {{1, 100, 4, 100, 5}, {}};
     stats.time_to_first_token_s.add(0.02);
     return stats;
   }

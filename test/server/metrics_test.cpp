@@ -86,7 +86,8 @@ TEST_F(MetricsTest, NamesThatOthersLookFor) {
                            "kvart:kv_bytes_per_token",
                            "kvart:kv_effective_bits",
                            "kvart:kv_blocks",
-                           "kvart:kv_bytes_saved"}) {
+                           "kvart:kv_bytes_saved",
+                           "kvart:kv_quantization_error"}) {
     EXPECT_THAT(all, HasSubstr(std::string("# TYPE ") + name + " ")) << name;
   }
   EXPECT_EQ(all.find("vllm:gpu_cache_usage_perc"), std::string::npos);
@@ -103,6 +104,11 @@ TEST_F(MetricsTest, FiguresAgree) {
   EXPECT_EQ(all.at("kvart:kv_bytes_per_token" + labels + "}"), 288);
   EXPECT_EQ(all.at("kvart:kv_bytes_saved" + labels + "}"), 40 * 64 * (1024 - 288));
   EXPECT_EQ(all.at("vllm:request_success_total" + labels + ",finished_reason=\"length\"}"), 3);
+  EXPECT_NEAR(all.at("kvart:kv_quantization_error" + labels + ",layer=\"0\",side=\"k\"}"), 0.1,
+              1e-9);
+  EXPECT_NEAR(all.at("kvart:kv_quantization_error" + labels + ",layer=\"0\",side=\"v\"}"), 0.2,
+              1e-9);
+  EXPECT_EQ(all.count("kvart:kv_quantization_error" + labels + ",layer=\"1\",side=\"v\"}"), 0u);
   const std::string name = "vllm:e2e_request_latency_seconds";
   EXPECT_EQ(all.at(name + "_count" + labels + "}"), 4);
   EXPECT_EQ(all.at(name + "_bucket" + labels + ",le=\"+Inf\"}"), 4);

@@ -216,7 +216,8 @@ class Program(ServedCase):
         self.assertTrue(all(end == "[DONE]" or "\"error\"" in end for end in ends), ends)
 
     def test_a_second_signal_ends_it_at_once(self):
-        server = Served(self.models / "llama.gguf", "--max-num-batched-tokens", "1")
+        server = Served(self.models / "llama.gguf", "--max-num-batched-tokens", "8",
+                        "--max-num-seqs", "8")
         connection = server.connection()
         connection.request("POST", "/v1/completions", json.dumps(
             {"prompt": [5] * 200, "max_tokens": 300, "ignore_eos": True, "n": 8}))

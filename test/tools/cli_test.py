@@ -138,6 +138,26 @@ class CommandLine(Case):
         self.assertEqual(rows[32768, "int4", "exact"]["nodes_for_load"], 21)
         self.assertIn("The load needs 77 nodes with f16, 21 with int4", text)
 
+    def test_plan_with_slots_for_short_sequences(self):
+        plan = ("Llama-3-8B", "--gpu", "H100", "--kv-memory", "60GB", "--context", "32k")
+        _, plain, text = self.plan(*plan)
+        self.assertNotIn("more slots", text)
+        found, rows, text = self.plan(*plan, "--max-num-seqs", 256)
+        self.assertEqual(found["inputs"]["max_num_seqs"], 256)
+        self.assertIn("Up to 256 sequences may run at the same time", text)
+        self.assertIsNone(rows[32768, "int4", "naive"]["more_slots_bytes"])
+        slot = 64 * 131072
+        for policy, slots in (("f16", 1), ("int4", 2)):
+            before, after = plain[32768, policy, "exact"], rows[32768, policy, "exact"]
+            sequences = after["sequences_that_fit"]
+            self.assertLess(sequences, before["sequences_that_fit"])
+            more = (256 - sequences) * slots * slot
+            self.assertEqual(after["more_slots_bytes"], more)
+            self.assertLessEqual(sequences * after["bytes_per_sequence"] + more, 60e9)
+            self.assertEqual(before["bytes_per_sequence"], after["bytes_per_sequence"])
+        _, rows, _ = self.plan(*plan, "--max-num-seqs", 1)
+        self.assertEqual(rows[32768, "int4", "exact"]["more_slots_bytes"], 0)
+
     def test_plan_that_does_not_fit(self):
         found, _, text = self.plan(
             "Llama-3-8B", "--gpu", "H100", "--kv-memory", "1GB", "--context", "128k", code=2

@@ -24,6 +24,7 @@ class WrongWords(Case):
             "--utilization": ("nan", "inf", "0", "-1", "1.5", "1e999", "0x1", ""),
             "--gpus-per-node": ("0", "-1", "08x", "99999999999999999999", "1.5"),
             "--batch": ("0", "nan", "010x", "1e3"),
+            "--max-num-seqs": ("0", "-1", "nan", "1073741825"),
             "--context": ("0", "-5", "nan", "inf", "1e30", "8k,,16k", ",", ""),
             "--load": ("nan", "-1", "inf", ""),
             "--bandwidth": ("nan", "inf", "0", ""),

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""How many sequences a server really runs at a time, against what `kvart plan` says, and what that
+gains.
+
+Usage: capacity.py KVART MODEL [--policies f16 fp8 int8 int4] [--context 2048] [--f16-sequences 3]
+                   [--output-tokens 256] [--json FILE]
+
+Every policy gets the same --kv-cache-memory-bytes: what --f16-sequences sequences of --context
+tokens take in 16 bits. `kvart bench-serve` then sends more requests at a time than any policy can
+hold, each as long as the context. Printed: sequences planned and seen, tokens/s of output. Exit
+code 1 if a policy ran another number than planned.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from server_process import Server
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kvart", help="the program kvart")
+    parser.add_argument("model", help="a model that it serves")
+    parser.add_argument("--policies", nargs="+", default=["f16", "fp8", "int8", "int4"])
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--f16-sequences", type=int, default=3)
+    parser.add_argument("--running", type=int, default=16, help="--max-num-seqs for all")
+    parser.add_argument("--output-tokens", type=int, default=256)
+    parser.add_argument("--json", help="file for the figures")
+    return parser.parse_args()
+
+
+def kvart_json(args, words):
+    """What a command of kvart writes with --json."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        done = subprocess.run([args.kvart, *map(str, words), "--json", path],
+                              stdout=subprocess.DEVNULL, check=False)
+        if done.returncode not in (0, 2):
+            sys.exit(f"{' '.join(done.args)}: exit code {done.returncode}")
+        with open(path, encoding="utf-8") as opened:
+            return json.load(opened)
+
+
+def planned_sequences(args, policy, memory):
+    plan = kvart_json(args, ["plan", args.model, "--kv-memory", memory, "--context", args.context,
+                             "--max-num-seqs", args.running, "--policies", policy,
+                             "--bandwidth", "1GB/s"])  # times don't matter here
+    return next(row["sequences_that_fit"] for row in plan["plan"]
+                if row["policy"] == policy and row["figures"] == "exact")
+
+
+def measure(args, policy, memory):
+    server = Server(args.kvart, args.model, [
+        "--kv-cache-dtype", policy, "--max-model-len", args.context,
+        "--kv-cache-memory-bytes", memory, "--max-num-seqs", args.running])
+    try:
+        return kvart_json(args, [
+            "bench-serve", "--base-url", f"http://127.0.0.1:{server.port}",
+            "--num-prompts", 2 * args.running, "--max-concurrency", args.running,
+            "--random-input-len", args.context - args.output_tokens,
+            "--random-output-len", args.output_tokens])
+    finally:
+        server.end()
+
+
+def main():
+    args = parse_arguments()
+    rows = kvart_json(args, ["bytes", args.model, "--context", args.context, "--policies", "f16"])
+    f16 = next(row for row in rows["policies"] if row["policy"] == "f16")
+    memory = (args.f16_sequences * f16["bytes_per_sequence"]
+              + (args.running - args.f16_sequences) * f16["open_and_sink_bytes_per_sequence"])
+    print(f"{os.path.basename(args.model)}, {memory / 1e6:.1f} MB for the cache, sequences of "
+          f"{args.context} tokens, {args.output_tokens} of them the answer\n")
+    print(f"{'cache':8} {'planned':>8} {'ran':>5} {'output tokens/s':>16} {'times f16':>10} "
+          f"{'preemptions':>12}")
+    figures = []
+    for policy in args.policies:
+        planned = planned_sequences(args, policy, memory)
+        result = measure(args, policy, memory)
+        figures.append({"policy": policy, "planned": planned, "memory_bytes": memory, **result})
+        ratio = result["output_throughput"] / figures[0]["output_throughput"]
+        print(f"{policy:8} {planned:8} {result['max_running_sequences']:5.0f} "
+              f"{result['output_throughput']:16.1f} {ratio:10.2f} {result['preemptions']:12.0f}",
+              flush=True)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump(figures, out, indent=1)
+    return int(any(row["planned"] != row["max_running_sequences"] for row in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

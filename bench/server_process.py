@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""`kvart serve` as a child process, and requests to it: what the benches of serving share."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """`kvart serve` as a child process."""
+
+    def __init__(self, kvart, model, options):
+        self.port = free_port()
+        self.command = [kvart, "serve", model, "--port", str(self.port), *map(str, options)]
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL)
+        self.ready_s = self.wait_until_ready()
+
+    def wait_until_ready(self, limit_s=300):
+        while time.monotonic() - self.started < limit_s:
+            if self.process.poll() is not None:
+                sys.exit(f"the server ended: {' '.join(self.command)}")
+            try:
+                if self.get("/health")[0] == 200:
+                    return time.monotonic() - self.started
+            except OSError:
+                time.sleep(0.05)
+        sys.exit("the server doesn't get ready")
+
+    def connect(self, timeout=600):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def get(self, path):
+        connection = self.connect(60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def post(self, path, body):
+        connection = self.connect(60)
+        try:
+            connection.request("POST", path, json.dumps(body), JSON_TYPE)
+            response = connection.getresponse()
+            text = response.read()
+            if response.status != 200:
+                sys.exit(f"{path}: status {response.status}: {text[:300]!r}")
+            return json.loads(text)
+        finally:
+            connection.close()
+
+    def metrics(self):
+        values = {}
+        for line in self.get("/metrics")[1].decode().splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                values[name] = float(value)
+        return values
+
+    def metric(self, name):
+        """The sum over all labels."""
+        return sum(value for key, value in self.metrics().items() if key.split("{")[0] == name)
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def processor_s(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(timeout=120)
+
+
+def stream(server, body, stop_after=None, pause_s=0.0):
+    """Text of a streamed completion and the time to its first token; (None, None) if cut off."""
+    connection = server.connect()
+    began = time.monotonic()
+    first = None
+    text = []
+    try:
+        connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}),
+                           JSON_TYPE)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise ValueError(f"status {response.status}: {response.read()[:300]!r}")
+        for events in range(1 << 30):
+            line = response.readline()
+            if not line:
+                raise ValueError("the stream ended without [DONE]")
+            line = line.strip()
+            if not line.startswith(b"data: "):
+                continue
+            if line == b"data: [DONE]":
+                return "".join(text), first
+            event = json.loads(line[6:])
+            if "error" in event:
+                raise ValueError(f"error in the stream: {event}")
+            if first is None:
+                first = time.monotonic() - began
+            text += [choice["text"] for choice in event["choices"]]
+            if stop_after is not None and events >= stop_after:
+                # Reset, not closed: what a client that crashes leaves behind.
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                           struct.pack("ii", 1, 0))
+                return None, None
+            if pause_s:
+                time.sleep(pause_s)
+    finally:
+        connection.close()
+
+
+def whole(server, body):
+    connection = server.connect()
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           JSON_TYPE)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        if response.status != 200:
+            raise ValueError(f"status {response.status}: {answer}")
+        return answer["choices"][0]["text"]
+    finally:
+        connection.close()
+
+
+def refused(server, payload):
+    """The status of a body that can't be answered."""
+    connection = server.connect(120)
+    try:
+        connection.request("POST", "/v1/completions", payload,
+                           JSON_TYPE)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connection.close()

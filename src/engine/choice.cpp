@@ -1,0 +1,111 @@
+// Choice: from a row of logits to a token, and from tokens to text that can be shown.
+#include "engine/choice.h"
+
+#include <algorithm>
+
+#include "engine/token_scores.h"
+
+namespace kvart {
+
+namespace {
+
+SamplingOptions sampling_of(const GenerationOptions& options, int index) {
+  SamplingOptions sampling = options.sampling;
+  sampling.seed += static_cast<uint64_t>(index);
+  return sampling;
+}
+
+}  // namespace
+
+Choice::Choice(const Model& model, const GenerationRequest& request, int index,
+               std::span<const int32_t> model_ends)
+    : model_(model),
+      options_(request.options),
+      index_(index),
+      prompt_tokens_(request.prompt.size()),
+      tokens_(request.prompt),
+      ends_(options_.stop_token_ids),
+      sampler_(sampling_of(options_, index)),
+      stream_(model.text_stream(options_.show_special_tokens)),
+      stops_(options_.stop) {
+  if (!options_.ignore_eos) ends_.insert(ends_.end(), model_ends.begin(), model_ends.end());
+}
+
+ChoiceOutput Choice::next(std::span<const float> logits) {
+  ChoiceOutput out;
+  out.choice = index_;
+  const bool may_end = sampled_ >= options_.min_tokens;
+  SamplingContext context{tokens_, prompt_tokens_, {}};
+  if (!may_end) context.banned = ends_;
+  const int32_t token = sampler_.sample(logits, context);
+  if (token < 0) {
+    out.finish = FinishReason::error;
+    return out;
+  }
+  sampled_ += 1;
+  if (ends_answer(token, &out)) {
+    add_text(stream_->flush(), &out);
+    if (out.stop_text.empty()) hand_out(stops_.size(), true, &out);
+    return out;
+  }
+  tokens_.push_back(token);
+  Pending pending{token, {}, stops_.size(), 0};
+  if (options_.logprobs >= 0) pending.score = score_token(logits, token, options_.logprobs);
+  pending_.push_back(std::move(pending));
+  add_text(stream_->push(token), &out);
+  if (out.finish == FinishReason::none && sampled_ == options_.max_tokens) {
+    out.finish = FinishReason::length;
+    add_text(stream_->flush(), &out);
+    if (out.stop_text.empty()) hand_out(stops_.size(), true, &out);
+  } else if (out.finish == FinishReason::none) {
+    hand_out(stops_.settled(), false, &out);
+  }
+  return out;
+}
+
+bool Choice::ends_answer(int32_t token, ChoiceOutput* out) const {
+  if (std::find(ends_.begin(), ends_.end(), token) == ends_.end()) return false;
+  out->finish = FinishReason::stop;
+  const auto& own = options_.stop_token_ids;
+  if (std::find(own.begin(), own.end(), token) != own.end()) out->stop_token = token;
+  return true;
+}
+
+// Text of the last pending token; a stop text that it completes ends the answer.
+void Choice::add_text(const std::string& piece, ChoiceOutput* out) {
+  text_ += piece;
+  bool found = false;
+  if (sampled_ > options_.min_tokens) {
+    found = stops_.push(piece);
+  } else {
+    stops_.skip(piece);
+  }
+  if (!pending_.empty()) pending_.back().end = stops_.size();
+  if (!found) return;
+  out->finish = FinishReason::stop;
+  out->stop_text = stops_.found();
+  out->stop_token.reset();
+  hand_out(stops_.found_at() + (options_.include_stop_text ? stops_.found().size() : 0), false,
+           out);
+  // Tokens of which a part is out.
+  for (const Pending& pending : pending_) {
+    if (pending.begin >= text_begin_) break;
+    out->tokens.push_back(pending.token);
+    if (options_.logprobs >= 0) out->scores.push_back(pending.score);
+  }
+  pending_.clear();
+}
+
+void Choice::hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out) {
+  const size_t bytes = text_end - text_begin_;
+  out->text.append(text_, 0, bytes);
+  text_.erase(0, bytes);
+  text_begin_ = text_end;
+  while (!pending_.empty() && (all_tokens || pending_.front().end <= text_end)) {
+    out->tokens.push_back(pending_.front().token);
+    if (options_.logprobs >= 0) out->scores.push_back(std::move(pending_.front().score));
+    pending_.pop_front();
+  }
+}
+
+}  // namespace kvart
