@@ -64,7 +64,7 @@ function(kvart_layer name folder)
     kvart_isa_library(${target} ${isa_sources})
   endif()
   # What reads files says which of its branches a fuzzer's input takes.
-  if(KVART_FUZZ AND name MATCHES "^model")
+  if(KVART_FUZZ AND name MATCHES "^model|^server")
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
 endfunction()

@@ -47,6 +47,18 @@ TEMPLATES = (
     "{{ loop.depth }}{{ x if x is number else loop(x) }}{% else %}-{% endfor %}{% endcall %}",
 )
 
+BODIES = (
+    {"prompt": "hi", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "seed": 1,
+     "stop": ["a", "b"], "stop_token_ids": [1], "logit_bias": {"5": -1.5}, "logprobs": 3,
+     "echo": True, "n": 2, "stream": True, "stream_options": {"include_usage": True}},
+    {"prompt": [[1, 2], [3]], "cache_salt": "x", "prompt_logprobs": 1, "min_tokens": 1},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                  {"role": "tool", "content": "1", "tool_call_id": "a"}],
+     "tools": [{"type": "function", "function": {"name": "f"}}], "logprobs": True,
+     "top_logprobs": 2, "chat_template_kwargs": {"enable_thinking": False},
+     "response_format": {"type": "text"}},
+)
+
 
 def main():
     folder = pathlib.Path(sys.argv[1])
@@ -56,6 +68,7 @@ def main():
         "safetensors": [small_safetensors()],
         "config": [as_json(config) for config, _ in models.values()],
         "tokenizer": [as_json(tiny_models.tokenizer_json())],
+        "http_body": [as_json(body) for body in BODIES],
         "template": [text.encode() for text in TEMPLATES],
     }
     for target, inputs in corpus.items():

@@ -13,6 +13,7 @@ inline constexpr int exit_error = 1;
 inline constexpr int exit_no_fit = 2;  // does not fit, or a gate failed
 
 void add_run_command(CLI::App& app, int* exit_code);
+void add_serve_command(CLI::App& app, int* exit_code);
 void add_formats_command(CLI::App& app, int* exit_code);
 void add_inspect_command(CLI::App& app, int* exit_code);
 void add_bytes_command(CLI::App& app, int* exit_code);

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = exit_fine;
   add_run_command(app, &exit_code);
+  add_serve_command(app, &exit_code);
   add_plan_command(app, &exit_code);
   add_bytes_command(app, &exit_code);
   add_formats_command(app, &exit_code);

@@ -145,6 +145,7 @@ struct EngineStats {
   std::array<uint64_t, 6> finished{};  // requests, by FinishReason
   uint64_t refused = 0;                // requests that submit() did not take
   SessionStats session{};
+  std::vector<LayerError> layer_errors;  // see SessionOptions::error_sample_interval
   Histogram time_to_first_token_s, inter_token_s, end_to_end_s, queue_s, prefill_s, decode_s;
   Histogram time_per_output_token_s, step_tokens, prompt_lengths, completion_lengths;
 

@@ -14,8 +14,16 @@
 namespace kvart {
 
 struct ChatMessage {
-  std::string role;  // system, user or assistant
+  std::string role;  // system, user, assistant or tool
   std::string content;
+  std::string more{};  // JSON text of an object with further members (tool_calls, name); or empty
+};
+
+// What a chat template gets besides the messages.
+struct ChatOptions {
+  std::string tools{};  // JSON text of a list, or empty: none
+  std::string names{};  // JSON text of an object: more names for the template; or empty
+  bool add_generation_prompt = true;
 };
 
 // Bytes of text for one token after the other, whole characters only.
@@ -43,14 +51,23 @@ class Model {
   // token; leave it off for text of a user. Error: a hostile tokenizer that takes too much work.
   [[nodiscard]] virtual Result<std::vector<int32_t>> tokenize(std::string_view text,
                                                               bool special) const = 0;
-  [[nodiscard]] virtual std::unique_ptr<TextStream> text_stream() const = 0;
+  // show_special: control tokens' names are part of the text.
+  [[nodiscard]] virtual std::unique_ptr<TextStream> text_stream(
+      bool show_special = false) const = 0;
+  // What the tokens read as, all at once: valid UTF-8, U+FFFD for each invalid part. Ids outside
+  // the vocabulary read as nothing.
+  [[nodiscard]] virtual std::string detokenize(std::span<const int32_t> tokens,
+                                               bool show_special) const = 0;
+  // The bytes that a token stands for (a part of a character, maybe); a control token's are its
+  // name. Empty outside the vocabulary.
+  [[nodiscard]] virtual std::string token_bytes(int32_t token) const = 0;
   [[nodiscard]] virtual bool ends_generation(int32_t token) const = 0;
 
   // The prompt's tokens of a conversation, ready for the assistant's answer. Special tokens come
-  // from the template only: their text inside a message stays text. Error: a template that Kvart
-  // can't run, a role that it refuses.
+  // from the template only: their text inside a message, a tool or a name stays text. Error: a
+  // template that Kvart can't run, a role that it refuses, JSON text that isn't right.
   [[nodiscard]] virtual Result<std::vector<int32_t>> chat_tokens(
-      std::span<const ChatMessage> messages) const = 0;
+      std::span<const ChatMessage> messages, const ChatOptions& options = {}) const = 0;
 };
 
 }  // namespace kvart

@@ -26,7 +26,7 @@ Choice::Choice(const Model& model, const GenerationRequest& request, int index,
       tokens_(request.prompt),
       ends_(options_.stop_token_ids),
       sampler_(sampling_of(options_, index)),
-      stream_(model.text_stream()),
+      stream_(model.text_stream(options_.show_special_tokens)),
       stops_(options_.stop) {
   if (!options_.ignore_eos) ends_.insert(ends_.end(), model_ends.begin(), model_ends.end());
 }

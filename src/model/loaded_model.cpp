@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/file/json_text.h"
 #include "model/model_files.h"
 
 namespace kvart {
@@ -11,7 +12,8 @@ namespace {
 
 class TokenizerStream : public TextStream {
  public:
-  explicit TokenizerStream(const Tokenizer& tokenizer) : decoder_(tokenizer) {}
+  TokenizerStream(const Tokenizer& tokenizer, ControlTokens control)
+      : decoder_(tokenizer, control) {}
   std::string push(int32_t token) override { return decoder_.push(token); }
   std::string flush() override { return decoder_.flush(); }
 
@@ -30,22 +32,90 @@ std::string noncharacter(int index) {  // U+FDD0 + index, index below 32
   return {'\xEF', '\xB7', static_cast<char>(0x90 + index)};
 }
 
-Result<Marks> unused_marks(std::span<const ChatMessage> messages) {
+using Json = nlohmann::ordered_json;
+
+// What a template gets of a request. The parser bounds the depth, so recursion is safe.
+struct ChatInput {
+  Json messages = Json::array();
+  Json tools;
+  Json names;
+};
+
+bool holds(const Json& json, const std::string& mark) {
+  if (json.is_string()) return json.get_ref<const std::string&>().find(mark) != std::string::npos;
+  for (auto item = json.begin(); item != json.end(); ++item) {
+    if (json.is_object() && item.key().find(mark) != std::string::npos) return true;
+    if (json.is_structured() && holds(*item, mark)) return true;
+  }
+  return false;
+}
+
+Result<Marks> unused_marks(const ChatInput& input) {
   std::vector<std::string> found;
   for (int i = 0; i < 32 && found.size() < 2; ++i) {
     const std::string mark = noncharacter(i);
-    const bool used =
-        std::any_of(messages.begin(), messages.end(), [&](const ChatMessage& message) {
-          return message.content.find(mark) != std::string::npos ||
-                 message.role.find(mark) != std::string::npos;
-        });
-    if (!used) found.push_back(mark);
+    if (holds(input.messages, mark) || holds(input.tools, mark) || holds(input.names, mark)) {
+      continue;
+    }
+    found.push_back(mark);
   }
   if (found.size() < 2) {
     return Error{ErrorCode::invalid_argument,
                  "a message contains the Unicode noncharacters U+FDD0 to U+FDEF; remove them"};
   }
   return Marks{found[0], found[1]};
+}
+
+// All texts in it, keys included, with what spells a control token marked.
+Json marked(const Json& json, const ControlNames& names, const Marks& marks) {
+  const auto mark = [&](const std::string& text) {
+    return names.mark(text, marks.begin, marks.end);
+  };
+  if (json.is_string()) return mark(json.get_ref<const std::string&>());
+  if (!json.is_structured()) return json;
+  Json out = json.is_array() ? Json::array() : Json::object();
+  for (auto item = json.begin(); item != json.end(); ++item) {
+    Json value = marked(*item, names, marks);
+    if (json.is_array()) {
+      out.push_back(std::move(value));
+    } else {
+      out.get_ref<Json::object_t&>().emplace_back(mark(item.key()), std::move(value));
+    }
+  }
+  return out;
+}
+
+Result<Json> json_of(const std::string& text, const char* what) {
+  if (text.empty()) return Json();
+  auto json = parse_ordered_json(text);
+  if (json.ok()) return json;
+  return Error{ErrorCode::invalid_argument, std::string(what) + ": " + json.error().message};
+}
+
+Result<ChatInput> chat_input(std::span<const ChatMessage> messages, const ChatOptions& options) {
+  ChatInput input;
+  for (const ChatMessage& message : messages) {
+    Json entry = Json::object();
+    entry["role"] = message.role;
+    entry["content"] = message.content;
+    auto more = json_of(message.more, "a message");
+    if (!more.ok()) return more.error();
+    if (!more->is_null() && !more->is_object()) {
+      return Error{ErrorCode::invalid_argument, "a message's further members must be an object"};
+    }
+    for (auto item = more->begin(); item != more->end(); ++item) {
+      if (item.key() == "role" || item.key() == "content") continue;
+      entry[item.key()] = std::move(*item);
+    }
+    input.messages.push_back(std::move(entry));
+  }
+  auto tools = json_of(options.tools, "tools");
+  if (!tools.ok()) return tools.error();
+  auto names = json_of(options.names, "the names for the chat template");
+  if (!names.ok()) return names.error();
+  input.tools = std::move(*tools);
+  input.names = std::move(*names);
+  return input;
 }
 
 // A rendered template without its marks, and where text of users stood between them.
@@ -125,22 +195,26 @@ Result<std::vector<int32_t>> LoadedModel::tokenize(std::string_view text, bool s
   return with_bos(tokenizer_.encode(text, special ? SpecialTokens::parse : SpecialTokens::plain));
 }
 
-std::unique_ptr<TextStream> LoadedModel::text_stream() const {
-  return std::make_unique<TokenizerStream>(tokenizer_);
+std::unique_ptr<TextStream> LoadedModel::text_stream(bool show_special) const {
+  return std::make_unique<TokenizerStream>(
+      tokenizer_, show_special ? ControlTokens::show : ControlTokens::skip);
 }
 
-Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessage> messages) const {
-  const auto marks = unused_marks(messages);
+std::string LoadedModel::detokenize(std::span<const int32_t> tokens, bool show_special) const {
+  return tokenizer_.decode(tokens, show_special ? ControlTokens::show : ControlTokens::skip);
+}
+
+Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessage> messages,
+                                                      const ChatOptions& options) const {
+  const auto input = chat_input(messages, options);
+  if (!input.ok()) return input.error();
+  const auto marks = unused_marks(*input);
   if (!marks) return marks.error();
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : messages) {
-    nlohmann::ordered_json entry;
-    entry["role"] = control_names_.mark(message.role, marks->begin, marks->end);
-    entry["content"] = control_names_.mark(message.content, marks->begin, marks->end);
-    list.push_back(std::move(entry));
-  }
-  auto text = chat_.render(list, nullptr, true, control_text(tokenizer_, tokenizer_.bos()),
-                           control_text(tokenizer_, tokenizer_.eos()));
+  const auto with_marks = [&](const Json& json) { return marked(json, control_names_, *marks); };
+  auto text =
+      chat_.render(with_marks(input->messages), with_marks(input->tools),
+                   options.add_generation_prompt, control_text(tokenizer_, tokenizer_.bos()),
+                   control_text(tokenizer_, tokenizer_.eos()), with_marks(input->names));
   if (!text) return text.error();
   const auto unmarked = unmark(*text, *marks);
   if (!unmarked) return unmarked.error();

@@ -32,12 +32,17 @@ class LoadedModel : public Model {
   [[nodiscard]] uint64_t fingerprint() const override { return fingerprint_; }
   [[nodiscard]] Result<std::vector<int32_t>> tokenize(std::string_view text,
                                                       bool special) const override;
-  [[nodiscard]] std::unique_ptr<TextStream> text_stream() const override;
+  [[nodiscard]] std::unique_ptr<TextStream> text_stream(bool show_special = false) const override;
+  [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens,
+                                       bool show_special) const override;
+  [[nodiscard]] std::string token_bytes(int32_t token) const override {
+    return std::string(tokenizer_.token_bytes(token));
+  }
   [[nodiscard]] bool ends_generation(int32_t token) const override {
     return tokenizer_.is_end_of_generation(token);
   }
   [[nodiscard]] Result<std::vector<int32_t>> chat_tokens(
-      std::span<const ChatMessage> messages) const override;
+      std::span<const ChatMessage> messages, const ChatOptions& options = {}) const override;
 
   [[nodiscard]] const Architecture& architecture() const { return architecture_; }
   [[nodiscard]] RopePairing rope_pairing() const { return pairing_; }

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "model/file/printable.h"
@@ -13,12 +16,16 @@ namespace kvart {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t max_depth = 64;
 
+template <class Json>
 class Builder final : public nlohmann::json_sax<Json> {
  public:
+  using number_integer_t = typename Json::number_integer_t;
+  using number_unsigned_t = typename Json::number_unsigned_t;
+  using number_float_t = typename Json::number_float_t;
+  using string_t = typename Json::string_t;
+  using binary_t = typename Json::binary_t;
   Json root;
   std::string error;
 
@@ -58,9 +65,15 @@ class Builder final : public nlohmann::json_sax<Json> {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    Json& member = parent[name_];
-    member = std::move(value);
-    return &member;
+    return member(parent.template get_ref<typename Json::object_t&>(), std::move(value));
+  }
+  Json* member(std::map<std::string, Json, std::less<>>& object, Json&& value) {
+    return &(object[name_] = std::move(value));
+  }
+  // The keys are known to differ: looking each one up in a list would take quadratic time.
+  Json* member(std::vector<std::pair<const std::string, Json>>& object, Json&& value) {
+    object.emplace_back(name_, std::move(value));
+    return &object.back().second;
   }
   bool add(Json value) {
     place(std::move(value));
@@ -90,15 +103,28 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, const std::string& source) {
-  Builder builder;
-  if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.root);
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& source) {
+  Builder<nlohmann::json> builder;
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
+    return std::move(builder.root);
+  }
   return Error{ErrorCode::invalid_file,
                fmt::format("{}: {}; the file is damaged or incomplete, fetch it again", source,
                            builder.error)};
 }
 
-Result<Json> read_json_file(const std::string& path, uint64_t max_bytes) {
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    return Error{ErrorCode::invalid_argument, "it begins with a byte order mark; leave it out"};
+  }
+  Builder<nlohmann::ordered_json> builder;
+  if (nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &builder)) {
+    return std::move(builder.root);
+  }
+  return Error{ErrorCode::invalid_argument, builder.error};
+}
+
+Result<nlohmann::json> read_json_file(const std::string& path, uint64_t max_bytes) {
   const auto text = read_text_file(path, max_bytes);
   if (!text.ok()) return text.error();
   return parse_json(*text, printable(path, 512));

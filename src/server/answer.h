@@ -1,0 +1,90 @@
+// Answer: what comes out of the engine for one request, as a body or as events of a stream.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvart/engine.h"
+#include "kvart/model.h"
+#include "server/api_request.h"
+#include "server/logprobs.h"
+
+namespace kvart::server {
+
+// What an answer is called.
+struct AnswerHead {
+  std::string id;
+  int64_t created_s = 0;  // since 1970
+};
+
+// One generation for each prompt; choices count on through all of them. Of one thread at a time.
+class Answer {
+ public:
+  Answer(const Model& model, ApiRequest request, AnswerHead head);
+  // Cancels what has not finished.
+  ~Answer();
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+
+  // Takes the prompts in. notify: as Engine::submit's. The fault of the first that the engine
+  // refuses; the others are cancelled.
+  std::optional<ApiError> submit(Engine& engine, std::vector<std::vector<int32_t>> prompts,
+                                 const std::string& salt, const std::function<void()>& notify);
+
+  // Takes what is new. Of a stream: its events, the last of them [DONE] or an error; otherwise
+  // empty.
+  std::string poll();
+  [[nodiscard]] bool finished() const { return failed_.has_value() || all_finished(); }
+  // Once it has finished: why it failed, or nothing.
+  [[nodiscard]] const std::optional<ApiError>& failed() const { return failed_; }
+  // Of an answer that is no stream, once it has finished without a fault.
+  [[nodiscard]] std::string body();
+
+  [[nodiscard]] const ApiRequest& request() const { return request_; }
+
+ private:
+  struct Choice {
+    std::string text;
+    std::vector<int32_t> tokens;
+    std::vector<ScoredToken> scores;
+    std::unique_ptr<CompletionLogprobs> logprobs;
+    FinishReason finish = FinishReason::none;
+    Json stop_reason;
+    bool begun = false;  // an event of it is out
+  };
+  struct Part {
+    std::shared_ptr<Generation> generation;
+    std::vector<int32_t> prompt;
+    std::vector<ScoredToken> prompt_scores;
+    std::vector<Choice> choices;
+    bool begun = false;  // what comes before its tokens is there
+    bool finished = false;
+  };
+
+  [[nodiscard]] bool all_finished() const;
+  void take(Part& part, std::string* events);
+  void take_choice(Part& part, ChoiceOutput& output, std::string* events);
+  void begin(Part& part, std::string* events);
+  void fail(ApiError error, std::string* events);
+  [[nodiscard]] std::string echoed(const Part& part, size_t index) const;
+  [[nodiscard]] int index_of(const Part& part, const Choice& choice) const;
+  [[nodiscard]] Json head(const char* chat_object) const;
+  [[nodiscard]] Json usage() const;
+  Json chunk_choice(const Part& part, Choice& choice, ChoiceOutput& output);
+  [[nodiscard]] Json body_choice(const Part& part, Choice& choice);
+  void add_event(Json choice, const Part* first_of, std::string* events);
+
+  const Model& model_;
+  ApiRequest request_;
+  AnswerHead head_;
+  std::vector<Part> parts_;
+  std::optional<ApiError> failed_;
+  bool done_sent_ = false;
+};
+
+}  // namespace kvart::server

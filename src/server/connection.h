@@ -1,0 +1,131 @@
+// Connection: one client; reads its requests one after the other and writes the answers. It keeps
+// reading while it answers, so that it sees at once when the client is gone.
+#pragma once
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/dynamic_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/hub.h"
+#include "server/routes.h"
+
+namespace kvart::server {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using tcp = boost::asio::ip::tcp;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Hub& hub, tcp::socket socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void start();
+  // Drops what it was doing; its generation is cancelled.
+  void close();
+  // Nothing of a request has come, or its answer is written.
+  [[nodiscard]] bool is_idle() const {
+    return (phase_ == Phase::idle || phase_ == Phase::lingering) && !writing_;
+  }
+
+ private:
+  enum class Phase {
+    idle,       // nothing of the next request is there
+    head,       // a part of its header is
+    body,       // the header is
+    working,    // the request is; the answer is being prepared or written
+    lingering,  // the answer is written, the client may still be sending: what comes is dropped
+    closed,
+  };
+  // A body that grows as bytes come, instead of taking what the client announces.
+  using Parser = http::request_parser<http::basic_dynamic_body<beast::flat_buffer>>;
+
+  // What a job has made of a body.
+  struct Prepared {
+    std::optional<ApiError> fault;
+    std::string answer;  // the body of the answer, where no tokens are generated
+    ApiRequest request;
+    std::vector<std::vector<int32_t>> prompts;
+  };
+
+  // Reading: connection.cpp.
+  void read();
+  void on_read(const boost::system::error_code& error, size_t count);
+  void advance();
+  bool feed_parser();  // false: no more can be parsed now
+  void begin_request();
+  bool count_body();
+  void refuse_unreadable(const boost::system::error_code& error);
+  void arm(std::chrono::milliseconds time);
+  void disarm();
+  void on_deadline();
+  void enter_waiting();
+  void leave_waiting();
+  void release_body();
+
+  // Writing: connection.cpp.
+  void write(std::string data);
+  void write_some();
+  void on_written(const boost::system::error_code& error, size_t count);
+  void finish_response();
+  void linger();
+
+  // Requests: connection_requests.cpp.
+  bool on_header();  // false: refused
+  std::optional<ApiError> check_request();
+  std::optional<ApiError> check_key(std::string_view authorization);
+  void on_request();
+  void start_job(Action action);
+  static Prepared prepare(const Service& service, Action action, std::string_view body);
+  void on_prepared(Prepared& prepared);
+  void on_output();
+  void respond(int status, std::string_view content_type, std::string body);
+  void respond_error(const ApiError& error);
+  void begin_stream();
+  [[nodiscard]] bool keeps_alive() const;
+
+  Hub& hub_;
+  tcp::socket socket_;
+  net::steady_timer deadline_;
+  uint64_t armed_ = 0;  // which wait of the timer counts
+  Phase phase_ = Phase::idle;
+  std::optional<std::list<Connection*>::iterator> waiting_place_;
+
+  std::array<char, 8192> incoming_;
+  std::string pending_;  // bytes that the parser hasn't seen
+  bool reading_ = false;
+  std::optional<Parser> parser_;
+  size_t body_bytes_ = 0;  // counted in Service::bodies_bytes
+
+  // Of the request.
+  const Route* route_ = nullptr;
+  size_t key_ = 0;
+  bool keep_alive_ = true;
+  bool http10_ = false;
+  bool head_only_ = false;
+  std::string more_head_;  // further header lines of the answer
+
+  // Of the answer.
+  std::unique_ptr<Answer> answer_;
+  bool output_ready_ = false;
+  bool complete_ = false;  // once what is being written is out, the answer is
+  std::string out_;
+  size_t sent_ = 0;
+  std::string queue_;  // what follows out_
+  bool writing_ = false;
+};
+
+}  // namespace kvart::server

@@ -1,0 +1,270 @@
+// What a connection does with a request.
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <exception>
+
+#include "server/connection.h"
+#include "server/guard.h"
+#include "server/http_head.h"
+#include "server/prompt.h"
+#include "server/status_page.h"
+
+namespace kvart::server {
+
+namespace {
+
+constexpr std::string_view json_type = "application/json";
+constexpr std::string_view no_type;
+
+std::string_view view(const beast::string_view& text) {
+  return {text.data(), text.size()};
+}
+
+bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
+}
+
+}  // namespace
+
+// Of an answer: whether another request may follow.
+bool Connection::keeps_alive() const {
+  const bool read = parser_ && parser_->is_done();
+  return keep_alive_ && read && !hub_.service.stopping;
+}
+
+std::optional<ApiError> Connection::check_key(std::string_view authorization) {
+  const ServerOptions& options = hub_.service.options();
+  key_ = 0;
+  if (options.api_keys.empty()) return std::nullopt;
+  const auto found = find_key(options.api_keys, authorization);
+  if (found) key_ = *found;
+  if (found || (route_ != nullptr && route_->open)) return std::nullopt;
+  more_head_ += "WWW-Authenticate: Bearer\r\n";
+  return ApiError{401, "a right API key is needed: Authorization: Bearer KEY"};
+}
+
+// Everything that the header alone decides.
+std::optional<ApiError> Connection::check_request() {
+  const auto& message = parser_->get();
+  const ServerOptions& options = hub_.service.options();
+  const std::string_view host = view(message[http::field::host]);
+  const std::string_view origin = view(message[http::field::origin]);
+  const auto path = path_of(view(message.target()));
+  if (path) route_ = find_route(*path);
+  if (message.count(http::field::host) > 1) return ApiError{400, "there are several Host headers"};
+  if (is_loopback(options.host) && !names_this_machine(host, options.host)) {
+    return ApiError{403, "the Host header doesn't name this machine"};
+  }
+  const auto allowed = allowed_origin(options.cors_origins, origin);
+  if (allowed) {
+    more_head_ += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", *allowed);
+  }
+  const http::verb method = message.method();
+  const bool preflight = method == http::verb::options && allowed;
+  if (!preflight) {
+    if (auto fault = check_key(view(message[http::field::authorization]))) return fault;
+  }
+  if (route_ == nullptr) return ApiError{404, "there is nothing at this path"};
+  if (preflight) return std::nullopt;
+  const bool get = method == http::verb::get || method == http::verb::head;
+  if (!(get && route_->get) && !(method == http::verb::post && route_->post)) {
+    more_head_ += fmt::format("Allow: {}\r\n", allowed_methods(*route_));
+    return ApiError{405, "this path takes " + allowed_methods(*route_)};
+  }
+  if (!get && !origin.empty() && !allowed && !is_own_origin(origin, host)) {
+    return ApiError{403, "pages of this origin may not ask; see --cors-origin"};
+  }
+  if (hub_.service.stopping) return ApiError{503, "the server is shutting down"};
+  return std::nullopt;
+}
+
+bool Connection::on_header() {
+  const auto& message = parser_->get();
+  keep_alive_ = message.keep_alive();
+  http10_ = message.version() < 11;
+  head_only_ = message.method() == http::verb::head;
+  if (const auto fault = check_request()) {
+    respond_error(*fault);
+    return false;
+  }
+  const bool expects = same_ignoring_case(view(message[http::field::expect]), "100-continue");
+  if (expects && !http10_ && !parser_->is_done()) write("HTTP/1.1 100 Continue\r\n\r\n");
+  return true;
+}
+
+void Connection::on_request() {
+  Service& service = hub_.service;
+  const auto& message = parser_->get();
+  if (message.method() == http::verb::options) {
+    more_head_ +=
+        "Access-Control-Allow-Methods: GET, POST\r\n"
+        "Access-Control-Allow-Headers: Authorization, Content-Type\r\n"
+        "Access-Control-Max-Age: 600\r\n";
+    return respond(204, no_type, "");
+  }
+  switch (route_->action) {
+    case Action::page:
+      more_head_ +=
+          "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src "
+          "'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri "
+          "'none'; form-action 'none'\r\n";
+      return respond(200, "text/html; charset=utf-8", std::string(status_page()));
+    case Action::health:
+      return respond(200, no_type, "");
+    case Action::version:
+      return respond(200, json_type, service.version_body());
+    case Action::models:
+      return respond(200, json_type, service.models_body());
+    case Action::metrics:
+      return respond(200, "text/plain; version=0.0.4; charset=utf-8", service.metrics_body());
+    case Action::status:
+      return respond(200, json_type, service.status_body());
+    case Action::reset_prefix_cache:
+      service.engine().reset_prefix_cache();
+      return respond(200, no_type, "");
+    case Action::model: {
+      const std::string_view path = *path_of(view(message.target()));
+      const std::string body =
+          service.model_body(std::string(path.substr(route_->path.size() - 1)));
+      if (body.empty()) return respond_error({404, "there is no model of that name", "model"});
+      return respond(200, json_type, body);
+    }
+    case Action::completion:
+    case Action::chat:
+    case Action::tokenize:
+    case Action::detokenize:
+      return start_job(route_->action);
+  }
+}
+
+void Connection::start_job(Action action) {
+  if (hub_.text_jobs >= hub_.service.options().max_text_jobs) {
+    return respond_error({503, "too many requests wait to be read; try again later"});
+  }
+  ++hub_.text_jobs;
+  std::string body = beast::buffers_to_string(parser_->get().body().data());
+  parser_->get().body().clear();
+  net::post(hub_.text, [self = shared_from_this(), body = std::move(body), action]() mutable {
+    Hub& hub = self->hub_;
+    auto prepared = std::make_shared<Prepared>();
+    try {
+      *prepared = prepare(hub.service, action, body);
+    } catch (const std::exception&) {  // the system has no memory for it
+      prepared->fault = ApiError{503, "there is no memory for this request now"};
+    }
+    --hub.text_jobs;
+    net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
+  });
+}
+
+Connection::Prepared Connection::prepare(const Service& service, Action action,
+                                         std::string_view body) {
+  Prepared out;
+  Json json;
+  out.fault = parse_body(body, &json);
+  if (out.fault) return out;
+  const Model& model = service.model();
+  const ApiLimits& limits = service.limits();
+  if (action == Action::tokenize) {
+    out.fault = tokenize_answer(model, limits, json, &out.answer);
+  } else if (action == Action::detokenize) {
+    out.fault = detokenize_answer(model, limits, json, &out.answer);
+  } else {
+    out.fault = action == Action::chat ? parse_chat(json, limits, &out.request)
+                                       : parse_completion(json, limits, &out.request);
+    if (!out.fault) {
+      out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
+    }
+  }
+  return out;
+}
+
+void Connection::on_prepared(Prepared& prepared) {
+  if (phase_ == Phase::closed) return;
+  release_body();
+  Service& service = hub_.service;
+  service.note_unknown(prepared.request.unknown);
+  if (prepared.fault) return respond_error(*prepared.fault);
+  if (!prepared.answer.empty()) return respond(200, json_type, std::move(prepared.answer));
+  if (service.stopping) return respond_error({503, "the server is shutting down"});
+  ApiRequest& request = prepared.request;
+  if (!request.seed) request.seed = service.random_seed();
+  const std::string salt = service.salt(key_, request.cache_salt);
+  AnswerHead head = service.new_head(request);
+  answer_ = std::make_unique<Answer>(service.model(), std::move(request), std::move(head));
+  // From the engine's thread.
+  const auto notify = [weak = weak_from_this(), io = hub_.io] {
+    net::post(*io, [weak] {
+      if (const auto self = weak.lock()) self->on_output();
+    });
+  };
+  if (const auto fault =
+          answer_->submit(service.engine(), std::move(prepared.prompts), salt, notify)) {
+    answer_.reset();
+    return respond_error(*fault);
+  }
+  if (answer_->request().stream) begin_stream();
+}
+
+void Connection::on_output() {
+  if (phase_ != Phase::working || !answer_ || complete_) return;
+  const bool stream = answer_->request().stream;
+  // What is new waits in the engine, and pauses it, until the client has taken what is here.
+  if (stream && writing_) {
+    output_ready_ = true;
+    return;
+  }
+  output_ready_ = false;
+  std::string events = answer_->poll();
+  const bool finished = answer_->finished();
+  if (stream) {
+    complete_ = finished;
+    // After an error the stream just ends; the connection too, so that nobody waits for more.
+    if (answer_->failed()) keep_alive_ = false;
+    std::string data;
+    if (!events.empty()) data = http10_ ? std::move(events) : chunk_text(events);
+    if (finished && !http10_) data += chunk_text("");
+    if (!data.empty()) return write(std::move(data));
+    if (finished) finish_response();
+    return;
+  }
+  if (!finished) return;
+  if (answer_->failed()) return respond_error(*answer_->failed());
+  respond(200, json_type, answer_->body());
+}
+
+void Connection::begin_stream() {
+  hub_.service.count(route_->path, 200);
+  if (http10_) keep_alive_ = false;
+  ResponseHead head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.chunked = !http10_;
+  head.keep_alive = keeps_alive();
+  head.more = more_head_;
+  write(head_text(head));
+}
+
+void Connection::respond(int status, std::string_view content_type, std::string body) {
+  hub_.service.count(route_ != nullptr ? route_->path : "other", status);
+  leave_waiting();
+  phase_ = Phase::working;
+  ResponseHead head;
+  head.status = status;
+  head.content_type = content_type;
+  if (status != 204) head.content_bytes = body.size();
+  head.keep_alive = keep_alive_ = keeps_alive();
+  head.more = more_head_;
+  complete_ = true;
+  std::string data = head_text(head);
+  if (!head_only_) data += body;
+  write(std::move(data));
+}
+
+void Connection::respond_error(const ApiError& error) {
+  if (error.status == 503) more_head_ += "Retry-After: 1\r\n";
+  respond(error.status, json_type, error_body(error));
+}
+
+}  // namespace kvart::server

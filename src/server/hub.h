@@ -1,0 +1,39 @@
+// Hub: the threads of a server and the list of its connections. Of the thread that answers, but for
+// the pool.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <utility>  // before asio: boost 1.74 uses std::exchange without it
+
+#include "server/service.h"
+
+namespace kvart::server {
+
+namespace net = boost::asio;
+
+class Connection;
+
+struct Hub {
+  Hub(const Model& model, Engine& engine, ServerOptions options)
+      : service(model, engine, std::move(options)),
+        io(std::make_shared<net::io_context>(1)),
+        text(static_cast<size_t>(service.options().text_threads)) {}
+
+  // Closes the one that has waited for a request for longest; false: none waits.
+  bool evict();
+  void close_all();
+
+  Service service;
+  std::shared_ptr<net::io_context> io;  // an engine's thread may post a last time when we are gone
+  std::list<Connection*> waiting;       // for a request, the longest first
+  std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
+  std::atomic<int> text_jobs = 0;
+  net::thread_pool text;  // last: its jobs use the rest
+};
+
+}  // namespace kvart::server

@@ -1,0 +1,127 @@
+// Names, salts and the bodies of what can be asked without tokens.
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include "server/metrics.h"
+
+namespace kvart::server {
+
+namespace {
+
+constexpr size_t max_noted = 100;
+
+int64_t now_s() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::mt19937_64 seeded_generator() {
+  std::random_device device;
+  std::seed_seq seed{device(), device(), device(), device()};
+  return std::mt19937_64(seed);
+}
+
+}  // namespace
+
+Service::Service(const Model& model, Engine& engine, ServerOptions options)
+    : model_(model),
+      engine_(engine),
+      options_(std::move(options)),
+      random_(seeded_generator()),
+      created_s_(now_s()),
+      start_(std::chrono::steady_clock::now()) {
+  limits_.vocab = model.config().vocab;
+  limits_.context_tokens = engine.plan().context_tokens;
+  limits_.model_names = options_.model_names;
+  limits_.template_names = options_.template_names;
+}
+
+void Service::log(std::string_view line) const {
+  if (options_.log) options_.log(line);
+}
+
+AnswerHead Service::new_head(const ApiRequest& request) {
+  const std::string part =
+      request.id.empty() ? fmt::format("{:016x}{:016x}", random_(), random_()) : request.id;
+  return {(request.chat ? "chatcmpl-" : "cmpl-") + part, now_s()};
+}
+
+std::string Service::salt(size_t key, const std::string& cache_salt) const {
+  const bool apart = !options_.share_prefixes && !options_.api_keys.empty();
+  if (!apart && cache_salt.empty()) return {};
+  return fmt::format("{}:{}", apart ? std::to_string(key) : "", cache_salt);
+}
+
+void Service::note_unknown(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (noted_.size() >= max_noted || !noted_.insert(name).second) continue;
+    log(fmt::format("a request has the field {}, which is ignored (said once)", name));
+  }
+}
+
+void Service::count(std::string_view route, int status) {
+  ++counts_[{std::string(route), status}];
+}
+
+std::string Service::version_body() const {
+  return json_text(Json{{"version", options_.version}});
+}
+
+Json Service::model_json(const std::string& name) const {
+  Json json;
+  json["id"] = name;
+  json["object"] = "model";
+  json["created"] = created_s_;
+  json["owned_by"] = "kvart";
+  json["root"] = options_.model_names.front();
+  json["parent"] = nullptr;
+  json["max_model_len"] = limits_.context_tokens;
+  json["permission"] = Json::array();
+  return json;
+}
+
+std::string Service::models_body() const {
+  Json list = Json::array();
+  for (const std::string& name : options_.model_names) list.push_back(model_json(name));
+  Json json;
+  json["object"] = "list";
+  json["data"] = std::move(list);
+  return json_text(json);
+}
+
+std::string Service::model_body(const std::string& name) const {
+  for (const std::string& one : options_.model_names) {
+    if (one == name) return json_text(model_json(name));
+  }
+  return {};
+}
+
+std::string Service::metrics_body() const {
+  const EngineStats stats = engine_.stats();
+  MetricsInput input;
+  input.stats = &stats;
+  input.plan = &engine_.plan();
+  input.options = &engine_.options();
+  input.model_name = options_.model_names.front();
+  input.cache_words = options_.cache_words;
+  input.old_names = options_.old_metric_names;
+  input.connections = connections;
+  input.requests = counts_;
+  return metrics_text(input);
+}
+
+std::string Service::status_body() const {
+  Json json = status_json(engine_.stats(), engine_.plan(), engine_.options());
+  json["model"] = options_.model_names.front();
+  json["version"] = options_.version;
+  json["kv_cache_dtype"] = options_.cache_words;
+  json["uptime_s"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  json["connections"] = connections;
+  json["stopping"] = stopping;
+  return json_text(json);
+}
+
+}  // namespace kvart::server

@@ -1,0 +1,281 @@
+// HTTP over raw sockets: framing, pipelining, refusals, keys, hosts and origins (cases D06, D13,
+// D14, D15).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/raw_client.h"
+#include "server/routes.h"
+
+namespace kvart {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* ask_text = R"({"prompt": "hi", "max_tokens": 5})";
+
+TEST(Http, AnswersOnEachRoute) {
+  const RunningServer server;
+  ASSERT_EQ(server.error, "");
+  const Response health = server.ask(get("/health"));
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.body, "");
+  EXPECT_EQ(server.ask(post("/ping", "")).status, 200);
+  EXPECT_EQ(server.ask(get("/version")).body, R"({"version":"1.2.3"})");
+  const Json models = server.ask(get("/v1/models")).json();
+  EXPECT_EQ(models["data"][0]["id"], "fake");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 4096);
+  EXPECT_EQ(server.ask(get("/v1/models/fake")).json()["id"], "fake");
+  EXPECT_EQ(server.ask(get("/v1/models/other")).status, 404);
+  EXPECT_THAT(server.ask(get("/metrics")).body, HasSubstr("vllm:num_requests_running"));
+  EXPECT_EQ(server.ask(get("/v1/status")).json()["cache"]["sealed"]["cached"], 30);
+  const Response page = server.ask(get("/"));
+  EXPECT_THAT(page.head, HasSubstr("text/html"));
+  EXPECT_THAT(page.body, HasSubstr("</html>"));
+  EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt": "a"})")).json()["count"], 2);
+  EXPECT_EQ(server.ask(post("/detokenize", R"({"tokens": [97]})")).json()["prompt"], "a");
+  EXPECT_EQ(server.ask(post("/reset_prefix_cache", "")).status, 200);
+  EXPECT_EQ(server.engine.resets, 1);
+  EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).json()["choices"][0]["text"], "abcde");
+}
+
+TEST(Http, ALineOfEveryStatus) {
+  const RunningServer server;
+  const Response head = server.ask("HEAD /version HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(head.head, HasSubstr("Content-Length: 19"));
+  const Response wrong = server.ask(get("/v1/completions"));
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_THAT(wrong.head, HasSubstr("Allow: POST"));
+  EXPECT_EQ(server.ask(post("/version", "")).status, 405);
+  EXPECT_EQ(server.ask("DELETE /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 405);
+  EXPECT_EQ(server.ask(get("/nothing")).status, 404);
+  EXPECT_EQ(server.ask("GARBAGE\r\n\r\n").status, 400);
+  EXPECT_EQ(server.ask("GET / HTTP/9.9\r\n\r\n").status, 400);
+  EXPECT_EQ(server.ask(get("http://localhost/health")).status, 404);
+  EXPECT_EQ(
+      server.ask(std::string("GET / HTTP/1.1\r\nHost: localhost\r\nX: \0\r\n\r\n", 41)).status,
+      400);
+  EXPECT_EQ(server.ask("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n").status,
+            400);
+}
+
+// A request in pieces of every size gives one answer; so do several in one piece.
+TEST(Http, PiecesAndPipelines) {
+  const RunningServer server;
+  const std::string request = post("/v1/completions", ask_text);
+  for (const size_t size : {1, 2, 3, 7, 50}) {
+    RawClient client(server.port());
+    for (size_t at = 0; at < request.size(); at += size) client.send(request.substr(at, size));
+    EXPECT_EQ(client.response().json()["choices"][0]["text"], "abcde") << size;
+  }
+  RawClient client(server.port());
+  const std::string stream = R"({"prompt": "hi", "max_tokens": 2, "stream": true})";
+  client.send(request + get("/health") + post("/v1/completions", stream) + "\r\n" +
+              get("/version") + request);
+  EXPECT_EQ(client.response().json()["choices"][0]["text"], "abcde");
+  EXPECT_EQ(client.response().status, 200);
+  const Response streamed = client.response();
+  EXPECT_THAT(streamed.head, HasSubstr("Content-Type: text/event-stream"));
+  EXPECT_THAT(streamed.body, HasSubstr("data: [DONE]\n\n"));
+  EXPECT_EQ(client.response().body, R"({"version":"1.2.3"})");
+  EXPECT_EQ(client.response().json()["choices"][0]["text"], "abcde");
+}
+
+TEST(Http, ChunkedBodiesAndContinue) {
+  const RunningServer server;
+  RawClient client(server.port());
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "8\r\n{\"prompt\r\n14\r\n\": \"a\", \"max_tokens\"\r\n5\r\n: 3 }\r\n0\r\n\r\n");
+  EXPECT_EQ(client.response().json()["choices"][0]["text"], "abc");
+  const std::string body = ask_text;
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
+  EXPECT_EQ(client.receive(), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send(body);
+  EXPECT_EQ(client.response().json()["choices"][0]["text"], "abcde");
+}
+
+TEST(Http, OldClients) {
+  const RunningServer server;
+  const std::string stream = R"({"prompt": "hi", "max_tokens": 2, "stream": true})";
+  RawClient client(server.port());
+  client.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(stream.size()) +
+              "\r\n\r\n" + stream);
+  const Response response = client.response();
+  EXPECT_TRUE(client.ended());
+  EXPECT_THAT(response.head, Not(HasSubstr("chunked")));
+  EXPECT_THAT(response.head, HasSubstr("Connection: close"));
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+  RawClient done(server.port());
+  done.send("GET /version HTTP/1.0\r\n\r\n");
+  done.finish_sending();
+  EXPECT_EQ(done.response().body, R"({"version":"1.2.3"})");
+}
+
+TEST(Http, TooMuchIsRefusedBeforeItIsRead) {
+  ServerOptions options;
+  options.max_body_bytes = 1000;
+  options.max_header_bytes = 2000;
+  const RunningServer server(options);
+  EXPECT_EQ(server
+                .ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                     "Content-Length: 100000000\r\n\r\n")
+                .status,
+            413);
+  EXPECT_EQ(server
+                .ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                     "Transfer-Encoding: chunked\r\n\r\n500\r\n" +
+                     std::string(0x500, ' ') + "\r\n0\r\n\r\n")
+                .status,
+            413);
+  EXPECT_EQ(server.ask(get("/health", "X: " + std::string(3000, 'a') + "\r\n")).status, 431);
+  // Smuggling: two lengths.
+  EXPECT_EQ(server
+                .ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+                     "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+                .status,
+            400);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+}
+
+TEST(Http, HostileBodiesLeaveTheServerAlive) {
+  const RunningServer server;
+  std::string deep(1'000'000, '[');
+  for (const std::string& body :
+       {deep, std::string("{\"a\":1e999}"), std::string("{\"n\":1,\"n\":1}"),
+        std::string("\xEF\xBB\xBF{}"), std::string("{\"prompt\":\"\xFF\"}"), std::string(),
+        std::string("\x1f\x8b\x08\x00", 4)}) {
+    for (const char* path :
+         {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
+      const Response response = server.ask(post(path, body));
+      EXPECT_EQ(response.status, 400) << path;
+      EXPECT_EQ(response.json()["error"]["type"], "BadRequestError");
+      EXPECT_EQ(response.json()["error"]["code"], 400);
+    }
+  }
+  EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).status, 200);
+}
+
+// Every route with every method and key, and paths that only look like it.
+TEST(Http, WithoutTheKeyOnlyTheOpenRoutesAnswer) {
+  ServerOptions options;
+  options.api_keys = {"secret-1", "secret-2"};
+  const RunningServer server(options);
+  for (const server::Route& route : server::routes()) {
+    std::string path(route.path);
+    if (path.ends_with('*')) path.back() = 'x';
+    for (const char* method : {"GET", "POST", "HEAD", "PUT", "OPTIONS"}) {
+      for (const std::string& key :
+           {std::string(), std::string("Bearer wrong"), std::string("Bearer secret-1"),
+            std::string("Basic secret-1"), std::string("Bearer secret-2")}) {
+        const std::string line = key.empty() ? "" : "Authorization: " + key + "\r\n";
+        const std::string length = "Content-Length: 0\r\n";
+        const Response response =
+            server.ask(std::string(method) + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" +
+                       line + length + "\r\n");
+        const bool right = key.starts_with("Bearer secret");
+        EXPECT_EQ(response.status == 401, !right && !route.open) << method << path << key;
+      }
+    }
+    for (const std::string& twisted : {"/" + path, "/v1/.." + path, "/%2e%2e" + path, path + "/",
+                                       "/health/.." + path, "http://localhost" + path}) {
+      if (twisted == "//" || twisted == "http://localhost/") continue;
+      EXPECT_EQ(server.ask(get(twisted)).status, 401) << twisted;
+    }
+  }
+  EXPECT_EQ(server.ask(get("/HEALTH")).status, 401);
+  EXPECT_EQ(server.ask("GET /v1/models HTTP/1.0\r\n\r\n").status, 401);
+  EXPECT_THAT(server.ask(get("/v1/models")).head, HasSubstr("WWW-Authenticate: Bearer"));
+}
+
+TEST(Http, KeysHaveSaltsOfTheirOwn) {
+  const auto salt_with = [](const ServerOptions& options, const std::string& key,
+                            const std::string& body) {
+    const RunningServer server(options);
+    const std::string line = key.empty() ? "" : "Authorization: Bearer " + key + "\r\n";
+    EXPECT_EQ(server.ask(post("/v1/completions", body, line)).status, 200);
+    return server.engine.last()->request().salt;
+  };
+  const std::string salted = R"({"prompt": "hi", "cache_salt": "x"})";
+  ServerOptions keys;
+  keys.api_keys = {"a", "b"};
+  EXPECT_NE(salt_with(keys, "a", ask_text), salt_with(keys, "b", ask_text));
+  EXPECT_EQ(salt_with(keys, "a", ask_text), salt_with(keys, "a", ask_text));
+  EXPECT_NE(salt_with(keys, "a", ask_text), salt_with(keys, "a", salted));
+  EXPECT_NE(salt_with(keys, "b", salted), salt_with(keys, "a", salted));
+  EXPECT_EQ(salt_with({}, "", ask_text), "");
+  keys.share_prefixes = true;
+  EXPECT_EQ(salt_with(keys, "a", ask_text), salt_with(keys, "b", ask_text));
+}
+
+TEST(Http, ForeignHostsAndOrigins) {
+  const RunningServer server;
+  const auto with = [&](const std::string& host, const std::string& origin, bool post_it) {
+    const std::string body = ask_text;
+    const std::string more = origin.empty() ? "" : "Origin: " + origin + "\r\n";
+    return server.ask((post_it ? "POST /v1/completions" : "GET /v1/models") +
+                      std::string(" HTTP/1.1\r\nHost: ") + host + "\r\n" + more +
+                      "Content-Length: " + std::to_string(post_it ? body.size() : 0) + "\r\n\r\n" +
+                      (post_it ? body : ""));
+  };
+  EXPECT_EQ(with("evil.example", "", false).status, 403);
+  EXPECT_EQ(with("localhost.evil:8000", "", true).status, 403);
+  EXPECT_EQ(with("127.0.0.1:8000", "", true).status, 200);
+  for (const char* origin : {"http://evil.example", "null", "http://localhost.evil"}) {
+    const Response response = with("localhost", origin, false);
+    EXPECT_EQ(response.status, 200);
+    EXPECT_THAT(response.head, Not(HasSubstr("Access-Control"))) << origin;
+    EXPECT_EQ(with("localhost", origin, true).status, 403) << origin;
+  }
+  EXPECT_EQ(with("localhost:1", "http://localhost:1", true).status, 200);
+}
+
+TEST(Http, AllowedOrigins) {
+  ServerOptions options;
+  options.cors_origins = {"http://a.example"};
+  options.api_keys = {"k"};
+  const RunningServer server(options);
+  const std::string origin = "Origin: http://a.example\r\n";
+  const Response preflight =
+      server.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + origin + "\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_THAT(preflight.head, HasSubstr("Access-Control-Allow-Origin: http://a.example\r\n"));
+  EXPECT_THAT(preflight.head, HasSubstr("Authorization"));
+  EXPECT_THAT(preflight.head, Not(HasSubstr("Allow-Credentials")));
+  const Response answer =
+      server.ask(post("/v1/completions", ask_text, origin + "Authorization: Bearer k\r\n"));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.head, HasSubstr("Access-Control-Allow-Origin: http://a.example\r\n"));
+  EXPECT_EQ(server
+                .ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n"
+                     "Origin: http://b.example\r\n\r\n")
+                .status,
+            401);
+}
+
+// What a request says is in its own answer only.
+TEST(Http, NothingOfARequestIsSeenElsewhere) {
+  ServerOptions options;
+  options.api_keys = {"CANARY-key"};
+  const RunningServer server(options);
+  const std::string key = "Authorization: Bearer CANARY-key\r\n";
+  const std::string canary = "CANARY-7f3a";
+  const std::string body =
+      R"({"prompt": ")" + canary + R"(", "user": ")" + canary + R"(", "other": ")" + canary + "\"}";
+  EXPECT_EQ(server.ask(post("/v1/completions", body, key)).status, 200);
+  EXPECT_EQ(
+      server.ask(post("/v1/completions", "{\"prompt\": [\"" + canary + "\", 5]}", key)).status,
+      400);
+  for (const server::Route& route : server::routes()) {
+    const Response response = server.ask(get(route.path, key));
+    EXPECT_THAT(response.head + response.body, Not(HasSubstr("CANARY"))) << route.path;
+  }
+  EXPECT_THAT(server.log(), HasSubstr("other"));
+  EXPECT_THAT(server.log(), Not(HasSubstr("CANARY")));
+}
+
+}  // namespace
+}  // namespace kvart

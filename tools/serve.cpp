@@ -1,0 +1,149 @@
+// `kvart serve MODEL`: the model behind HTTP, in the shapes of OpenAI and vLLM.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+
+#include "commands.h"
+#include "kvart/engine.h"
+#include "kvart/server.h"
+#include "options.h"
+#include "policies.h"
+#include "report.h"
+#include "serve_options.h"
+#include "streams.h"
+
+namespace kvart::tools {
+namespace {
+
+constexpr int files_besides = 64;  // the model's, the streams, the listener
+
+// Before the server waits for signals there is nothing to finish.
+void end_at_once(int) {
+  ::_exit(exit_fine);
+}
+
+// As many files as the system allows; how many connections then fit.
+int connections_that_fit(int wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t needed = static_cast<rlim_t>(wanted) + files_besides;
+  if (limit.rlim_cur < needed) {
+    limit.rlim_cur = std::min(needed, limit.rlim_max);
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+    (void)::getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur >= needed) return wanted;
+  return std::max(1, static_cast<int>(limit.rlim_cur) - files_besides);
+}
+
+class Serve {
+ public:
+  explicit Serve(const ServeOptions& options) : options_(options) {}
+
+  Status run() {
+    const bool declared = options_.cache_dtype == "auto";
+    if (!declared) KVART_RETURN_IF_ERROR(set_policy(options_.cache_dtype));
+    KVART_RETURN_IF_ERROR(load());
+    if (declared) {
+      KVART_RETURN_IF_ERROR(set_policy(declared_policy(model_->config(), options_.quiet)));
+    }
+    KVART_RETURN_IF_ERROR(start_engine());
+    KVART_RETURN_IF_ERROR(start_server());
+    server_->run();
+    say("stopped");
+    return {};
+  }
+
+ private:
+  void say(const std::string& line) const {
+    if (!options_.quiet) print_line(line);
+  }
+
+  Status set_policy(const std::string& word) {
+    auto parsed = parse_policy_word(word, options_.quiet);
+    if (!parsed) return parsed.error();
+    policy_ = std::move(parsed->policy);
+    return {};
+  }
+
+  Status load() {
+    threads_ = threads_to_run(options_.threads, options_.quiet);
+    say(fmt::format("loading {}", options_.model));
+    const auto start = std::chrono::steady_clock::now();
+    auto model = Model::load(options_.model, threads_);
+    if (!model) return model.error();
+    model_ = std::move(model).value();
+    say(fmt::format(
+        "loaded in {:.1f} s",
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+    return {};
+  }
+
+  Status start_engine() {
+    std::vector<std::string> notes;
+    auto session =
+        plan_session(options_, model_->config(), policy_, available_memory_bytes(), &notes);
+    if (!session) return session.error();
+    for (const std::string& note : notes) say(note);
+    EngineOptions engine;
+    engine.session = std::move(*session);
+    engine.session.threads = threads_;
+    engine.max_running = options_.max_num_seqs;
+    auto created = Engine::create(*model_, engine);
+    if (!created) return created.error();
+    engine_ = std::move(created).value();
+    for (const std::string& line : cache_lines(engine_->plan(), policy_)) say(line);
+    return {};
+  }
+
+  Status start_server() {
+    ServerOptions server = options_.server;
+    if (server.model_names.empty()) server.model_names = {default_model_name(options_.model)};
+    server.version = KVART_VERSION;
+    server.cache_words = policy_.name;
+    server.max_connections = connections_that_fit(server.max_connections);
+    server.shutdown_timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(options_.shutdown_timeout_s * 1000));
+    server.handle_signals = true;
+    if (!options_.quiet) server.log = [](std::string_view line) { print_line(line); };
+    const std::string name = server.model_names.front();
+    const bool open = server.api_keys.empty() && server.host == "0.0.0.0";
+    auto created = Server::create(*model_, *engine_, std::move(server));
+    if (!created) return created.error();
+    server_ = std::move(created).value();
+    if (open) say("whoever reaches this machine can ask; --api-key asks for a key");
+    say(fmt::format("serving {} at {} (API at {}/v1)", name, server_->url(), server_->url()));
+    return {};
+  }
+
+  const ServeOptions& options_;
+  Policy policy_;
+  int threads_ = 1;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command =
+      app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's clients speak it");
+  add_serve_options(*command, options.get());
+  command->callback([options, exit_code] {
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, end_at_once);
+    const Status status = Serve(*options).run();
+    if (status.ok()) return;
+    *exit_code = fail(status.error());
+    if (status.error().code == ErrorCode::out_of_memory) *exit_code = exit_no_fit;
+  });
+}
+
+}  // namespace kvart::tools
