@@ -16,7 +16,7 @@ def main():
     os.makedirs(folder, exist_ok=True)
     out = os.path.join(folder, "soak.json")
     soak = [sys.executable, os.path.join(ROOT, "bench", "soak.py"), kvart, model, "--seconds", "10",
-            "--streams", "16", "--pool-sequences", "2", "--running", "8", "--context", "256",
+            "--streams", "16", "--pool-sequences", "1", "--running", "8", "--context", "256",
             "--requests", "16", "--server-options=--max-num-batched-tokens 64 --threads 1",
             "--json", out]
     done = subprocess.run(soak, check=False)
