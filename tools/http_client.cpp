@@ -10,6 +10,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <limits>
 
 namespace kvart::tools {
 
@@ -114,7 +115,8 @@ Result<HttpAnswer> HttpClient::Connection::read(
   beast::error_code code;
   beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  // boost::none would mean no limit, but Boost 1.74 then takes no answer at all.
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
   stream.expires_after(longest_wait);
   http::async_read_header(stream, buffer, parser,
                           [&](beast::error_code result, size_t) { code = result; });
