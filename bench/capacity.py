@@ -2,7 +2,7 @@
 """How many sequences a server really runs at a time, against what `kvart plan` says, and what that
 gains.
 
-Usage: capacity.py KVART MODEL [--policies f16 fp8 int8 int4] [--context 2048] [--f16-sequences 3]
+Usage: capacity.py KVART MODEL [--policies f16 fp8 int8 int4] [--context 1536] [--f16-sequences 3]
                    [--output-tokens 256] [--json FILE]
 
 Every policy gets the same --kv-cache-memory-bytes: what --f16-sequences sequences of --context
@@ -26,9 +26,9 @@ def parse_arguments():
     parser.add_argument("kvart", help="the program kvart")
     parser.add_argument("model", help="a model that it serves")
     parser.add_argument("--policies", nargs="+", default=["f16", "fp8", "int8", "int4"])
-    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--context", type=int, default=1536)
     parser.add_argument("--f16-sequences", type=int, default=3)
-    parser.add_argument("--running", type=int, default=16, help="--max-num-seqs for all")
+    parser.add_argument("--running", type=int, default=12, help="--max-num-seqs for all")
     parser.add_argument("--output-tokens", type=int, default=256)
     parser.add_argument("--json", help="file for the figures")
     return parser.parse_args()
@@ -61,7 +61,7 @@ def measure(args, policy, memory):
     try:
         return kvart_json(args, [
             "bench-serve", "--base-url", f"http://127.0.0.1:{server.port}",
-            "--num-prompts", 2 * args.running, "--max-concurrency", args.running,
+            "--num-prompts", args.running, "--max-concurrency", args.running,
             "--random-input-len", args.context - args.output_tokens,
             "--random-output-len", args.output_tokens])
     finally:

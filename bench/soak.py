@@ -193,8 +193,11 @@ def soak(args, server, requests, right):
     for client in clients:
         client.start()
     health_s = []
+    half_way = None
     while time.monotonic() < until:
         began = time.monotonic()
+        if half_way is None and until - began < args.seconds / 2:
+            half_way = server.resident_bytes()
         if server.get("/health")[0] != 200:
             clients[0].faults.append("/health failed")
         health_s.append(time.monotonic() - began)
@@ -219,6 +222,7 @@ def soak(args, server, requests, right):
     time.sleep(5)
     return {"counts": dict(counts), "faults": faults, "first_token_s": first,
             "health_s": sorted(health_s), "idle_after_s": idle_s, "before": before,
+            "half_way_resident_bytes": half_way,
             "after": {"resident_bytes": server.resident_bytes(),
                       "open_files": server.open_files()},
             "idle_processor_share": (server.processor_s() - idle_from) / 5,
@@ -249,8 +253,9 @@ def print_figures(figures):
         ("idle again after the last client",
          "never" if figures["idle_after_s"] is None else f"{figures['idle_after_s']:.2f} s"),
         ("processor when idle", f"{100 * figures['idle_processor_share']:.1f} %"),
-        ("resident memory before, after",
+        ("resident memory before, half-way, after",
          f"{figures['before']['resident_bytes'] / mb:.1f}, "
+         f"{figures['half_way_resident_bytes'] / mb:.1f}, "
          f"{figures['after']['resident_bytes'] / mb:.1f} MB"),
         ("open files before, after",
          f"{figures['before']['open_files']}, {figures['after']['open_files']}"),
