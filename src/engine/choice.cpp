@@ -19,8 +19,7 @@ SamplingOptions sampling_of(const GenerationOptions& options, int index) {
 
 Choice::Choice(const Model& model, const GenerationRequest& request, int index,
                std::span<const int32_t> model_ends)
-    : model_(model),
-      options_(request.options),
+    : options_(request.options),
       index_(index),
       prompt_tokens_(request.prompt.size()),
       tokens_(request.prompt),

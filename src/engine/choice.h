@@ -41,7 +41,6 @@ class Choice {
   void add_text(const std::string& piece, ChoiceOutput* out);
   void hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out);
 
-  const Model& model_;
   GenerationOptions options_;
   int index_;
   size_t prompt_tokens_;
