@@ -206,7 +206,8 @@ void run_policy(const Options& options, const Model& model, const std::string& n
     decode_share.push_back(decode_sealing.back() / all.decode);
     error_share.push_back(sealing(measuring, with).prefill / all.prefill);
   }
-  if (with.sum() != without.sum()) std::exit(1);  // so that no reading is left out
+  // So that no reading is left out.
+  if (with.sum() == 0 || without.sum() == 0 || measuring.sum() == 0) std::exit(1);
   std::printf("%-9s %10.0f %9.2f %7.2f%% %12.2f %9.3f %7.2f%% %11.3f%%\n", name.c_str(),
               1e3 * median(prefill), 1e3 * median(prefill_sealing), 100 * median(prefill_share),
               1e3 * median(decode) / options.answer, 1e3 * median(decode_sealing) / options.answer,

@@ -51,6 +51,7 @@ std::string no_fit_text(const PlanInputs& inputs, const std::vector<PlanRow>& ro
   std::string text =
       fmt::format("Does not fit: {} of {} in {} with any of these.", counted(batch, "sequence"),
                   counted(static_cast<uint64_t>(context), "token"), gigabytes(inputs.budget_bytes));
+  if (inputs.open_sequences > 1) text += " A lower --max-num-seqs leaves more for it.";
   if (longest->exact.longest_context == 0) return text + " More memory is needed.";
   report.flag =
       policy_flag(longest->word) + fmt::format(" --context {}", longest->exact.longest_context);

@@ -119,15 +119,15 @@ TEST(AttentionErrors, AreThoseOfTheReferenceCodec) {
     add(mixed, 1, 0, 2);
     add(mixed, 1, 2, 4);
     add(mixed, 2, 3, 5);
-    for (const int interval : {1, 2, 5, 1000}) {
+    for (const int interval : {1, 3}) {
       const std::vector<LayerError> found = run(c, data, best_isa, 1, interval, true);
       expect_errors(found, expected_errors(c, in_turn, interval));
       const std::vector<LayerError> other = run(c, data, best_isa, 1, interval, false);
       expect_errors(other, expected_errors(c, mixed, interval));
       EXPECT_TRUE(same(other, run(c, data, best_isa, 3, interval, false)));
-      EXPECT_TRUE(same(other, run(c, data, Isa::scalar, 2, interval, false)));
       EXPECT_EQ(found[0].k_error_squares == 0, policy == std::string("f16"));
     }
+    EXPECT_TRUE(same(run(c, data, best_isa, 2, 5, false), run(c, data, Isa::scalar, 1, 5, false)));
     for (const LayerError& none : run(c, data, best_isa, 2, 0, false)) EXPECT_EQ(none.blocks, 0);
   }
 }

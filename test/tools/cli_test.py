@@ -150,13 +150,17 @@ class CommandLine(Case):
         for policy, slots in (("f16", 1), ("int4", 2)):
             before, after = plain[32768, policy, "exact"], rows[32768, policy, "exact"]
             sequences = after["sequences_that_fit"]
-            self.assertLess(sequences, before["sequences_that_fit"])
+            self.assertLessEqual(sequences, before["sequences_that_fit"])
             more = (256 - sequences) * slots * slot
             self.assertEqual(after["more_slots_bytes"], more)
             self.assertLessEqual(sequences * after["bytes_per_sequence"] + more, 60e9)
             self.assertEqual(before["bytes_per_sequence"], after["bytes_per_sequence"])
         _, rows, _ = self.plan(*plan, "--max-num-seqs", 1)
         self.assertEqual(rows[32768, "int4", "exact"]["more_slots_bytes"], 0)
+        plan = ("Llama-3-8B", "--kv-memory", "4GB", "--context", "32k", "--policies", "int4")
+        self.plan(*plan, "--max-num-seqs", 10)
+        _, _, text = self.plan(*plan, "--max-num-seqs", 256, code=2)
+        self.assertIn("A lower --max-num-seqs", text)
 
     def test_plan_that_does_not_fit(self):
         found, _, text = self.plan(
