@@ -245,7 +245,7 @@ void Connection::finish_response() {
   output_ready_ = false;
   answer_.reset();
   release_body();
-  if (!keeps_alive()) return linger();
+  if (!keep_alive_) return linger();  // as the head has said
   parser_.reset();
   phase_ = Phase::idle;
   enter_waiting();

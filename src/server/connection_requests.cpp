@@ -241,7 +241,7 @@ void Connection::begin_stream() {
   ResponseHead head;
   head.content_type = "text/event-stream; charset=utf-8";
   head.chunked = !http10_;
-  head.keep_alive = keeps_alive();
+  head.keep_alive = keep_alive_ = keeps_alive();
   head.more = more_head_;
   write(head_text(head));
 }

@@ -144,7 +144,7 @@ TEST(Lifetime, StoppingLetsRunningRequestsFinish) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 8; ++i) {
     clients.push_back(std::make_unique<RawClient>(server.port()));
-    clients.back()->send(long_request(i % 2 == 0, 200));
+    clients.back()->send(long_request(i % 2 == 0, 800));
   }
   while (server.engine.submitted() < 8) std::this_thread::sleep_for(milliseconds(2));
   RawClient open(server.port());
@@ -156,7 +156,7 @@ TEST(Lifetime, StoppingLetsRunningRequestsFinish) {
   EXPECT_EQ(open.response().status, 503);
   EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "a"})")).status, 503);
   for (size_t i = 0; i < clients.size(); ++i) {
-    const Response response = clients[i]->response();
+    const Response response = clients[i]->response(30'000);
     EXPECT_TRUE(response.whole);
     EXPECT_THAT(response.body, HasSubstr(i % 2 == 0 ? "[DONE]" : "\"length\""));
   }
