@@ -11,7 +11,7 @@
 
 namespace kvart {
 
-CpuAttention::Scratch CpuAttention::scratch(int thread) {
+CpuAttention::Scratch CpuAttention::scratch(int thread, int tile_rows) {
   const auto rows = static_cast<size_t>(limits_.tile_rows);
   float* memory = scratch_.data() + static_cast<size_t>(thread) * limits_.scratch_floats();
   const auto take = [&memory](size_t floats) {
@@ -27,10 +27,11 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
   s.part = take(limits_.partial_floats());
   s.total = take(limits_.partial_floats());
   s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
-  s.query_integers = take_integers(rows * limits_.head_dim);
+  s.integers = &integer_kernels(isa_, tile_rows);
+  s.query_integers = take_integers(query_words(limits_.tile_rows, limits_.head_dim));
   s.query_step = take(rows);
   s.query_added = take(rows);
-  s.probability_integers = take_integers(rows * score_stride);
+  s.probability_integers = take_integers(round_up(rows, QueryTiles::rows) * score_stride);
   s.probability_step = take(rows);
   s.probability_added = take(rows);
   s.scales = take(max_parameters);
@@ -88,7 +89,8 @@ void CpuAttention::attend(int layer, const AttentionParams& params, const float*
   const size_t split = split_large_tiles();
   if (split > 0) split_rounds(job, split);
   const auto task = [&](int index, int thread) {
-    whole_tile(job, tiles_[split + index], scratch(thread));
+    const Tile& tile = tiles_[split + index];
+    whole_tile(job, tile, scratch(thread, tile.tokens * job.group));
   };
   pool_->run(static_cast<int>(tiles_.size() - split), std::ref(task));
   copy_tails(layer);
@@ -111,6 +113,7 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   const Partial part(s.part, rows, job.head_dim);
   const Partial total(s.total, rows, job.head_dim);
   total.clear(rows, job.head_dim);
+  const Products products(*s.integers, rows, sum_tokens(job));
   load_queries(job, tile, s);
   for (int span = tile.first_span(); span < tile.end_span(); ++span) {
     span_partial(job, tile, span, tile.block + 1, s, part);
@@ -146,27 +149,36 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
       const int first = tile.first_span() + base;
       const int end = std::min(std::min(from + per_task, per_round), tile.end_span() - first);
       if (from >= end) return;
-      const int end_block = std::min((first + end) * span_blocks, tile.block + 1);
-      const Scratch s = scratch(thread);
+      const int end_block = std::min(first_block_of(first + end), tile.block + 1);
+      const int rows = tile.tokens * job.group;
+      const Scratch s = scratch(thread, rows);
+      const Products products(*s.integers, rows, sum_tokens(job));
       load_queries(job, tile, s);
       for (int j = from; j < end; ++j) {
-        const Partial part(parts + (i * per_round + j) * entry, tile.tokens * job.group,
-                           job.head_dim);
+        const Partial part(parts + (i * per_round + j) * entry, rows, job.head_dim);
         span_partial(job, tile, first + j, end_block, s, part);
       }
     };
     pool_->run(static_cast<int>(split) * tasks_per_tile, std::ref(compute));
-    for (size_t i = 0; i < split; ++i) {
+    // Rows are merged by as many threads as computed them: the parts, read from where these left
+    // them, are a twentieth of the cache's bytes and more.
+    const auto merge = [&](int index, int /*thread*/) {
+      const int i = index / most_rows;
+      const int row = index % most_rows;
       const Tile& tile = tiles_[i];
       const int rows = tile.tokens * job.group;
-      const Partial total(totals + i * entry, rows, job.head_dim);
-      if (base == 0) total.clear(rows, job.head_dim);
+      if (row >= rows) return;
+      const Partial total = Partial(totals + i * entry, rows, job.head_dim).row(row, job.head_dim);
+      if (base == 0) total.clear(1, job.head_dim);
       const int end = std::min(per_round, tile.end_span() - tile.first_span() - base);
       for (int j = 0; j < end; ++j) {
-        const Partial part(parts + (i * per_round + j) * entry, rows, job.head_dim);
-        kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
+        const Partial part =
+            Partial(parts + (static_cast<size_t>(i) * per_round + j) * entry, rows, job.head_dim)
+                .row(row, job.head_dim);
+        kernels_.merge(1, job.head_dim, total.state, total.o, part.state, part.o);
       }
-    }
+    };
+    pool_->run(static_cast<int>(split) * most_rows, std::ref(merge));
   }
   for (size_t i = 0; i < split; ++i) {
     write_out(job, tiles_[i],
