@@ -240,8 +240,9 @@ std::vector<std::string> cache_lines(const MemoryPlan& plan, const Policy& polic
   }
   const double f16 = static_cast<double>(plan.f16_bytes_per_token);
   lines.push_back(fmt::format(
-      "        {} blocks of {} tokens at the start of a sequence and its open block stay in {}",
-      policy.sink_blocks, block_tokens, open_block_format().name));
+      "        {} at the start of a sequence ({} tokens each) and its open block stay in {}",
+      counted(static_cast<uint64_t>(policy.sink_blocks), "block"), block_tokens,
+      open_block_format().name));
   if (plan.sealed_bytes_per_token > 0) {
     lines.push_back(fmt::format(
         "        {:.0f} bytes per token, scales included ({:.2f} bits per "

@@ -84,7 +84,8 @@ class Answers(ServedCase):
 
     def test_requests_that_differ_are_as_alone(self):
         bodies = [
-            {"seed": 1}, {"seed": 2, "temperature": 0.3}, {"temperature": 0}, {"stop": ["e"], "seed": 12},
+            {"seed": 1}, {"seed": 2, "temperature": 0.3}, {"temperature": 0},
+            {"stop": ["e"], "seed": 12},
             {"logprobs": 5, "seed": 3}, {"repetition_penalty": 1.5, "seed": 4},
             {"presence_penalty": 1.0, "seed": 5}, {"frequency_penalty": -1.0, "seed": 6},
             {"top_k": 3, "seed": 7}, {"top_p": 0.5, "seed": 8}, {"min_p": 0.2, "seed": 9},
@@ -179,8 +180,8 @@ class Program(ServedCase):
     def test_what_does_not_fit(self):
         model = self.models / "llama.gguf"
         done = subprocess.run([served.KVART, "serve", model, "--kv-cache-memory-bytes", "100kB",
-                               "--max-num-seqs", "1", "--max-model-len", "512", "-t", "1"], capture_output=True, text=True,
-                              timeout=60)
+                               "--max-num-seqs", "1", "--max-model-len", "512", "-t", "1"],
+                              capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("--max-model-len", done.stderr)
 
