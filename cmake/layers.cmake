@@ -31,20 +31,23 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND kvart_isa_flags_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 
-# kvart_isa_library(TARGET FILES...): object libraries of FILES for each instruction set, linked
+# amx is avx512 with tiles: what it has of its own lies in isa/amx, for the rest there is avx512.
+set(kvart_isa_flags_amx ${kvart_isa_flags_avx512} -mamx-tile -mamx-int8)
+set(kvart_isa_definitions_amx KVART_ISA_avx512=1)
+
+# kvart_isa_library(TARGET ISA FILES...): an object library of FILES for one instruction set, linked
 # into TARGET.
-function(kvart_isa_library target)
-  foreach(isa ${kvart_isas})
-    set(objects ${target}_${isa})
-    add_library(${objects} OBJECT ${ARGN})
-    target_link_libraries(${objects}
-      PRIVATE kvart_options $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
-    target_compile_options(${objects} PRIVATE ${kvart_isa_flags_${isa}})
-    target_compile_definitions(${objects} PRIVATE KVART_ISA=isa_${isa} KVART_ISA_${isa}=1)
-    set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
-    set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${objects})
-  endforeach()
+function(kvart_isa_library target isa)
+  set(objects ${target}_${isa})
+  add_library(${objects} OBJECT ${ARGN})
+  target_link_libraries(${objects}
+    PRIVATE kvart_options $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
+  target_compile_options(${objects} PRIVATE ${kvart_isa_flags_${isa}})
+  target_compile_definitions(${objects}
+    PRIVATE KVART_ISA=isa_${isa} KVART_ISA_${isa}=1 ${kvart_isa_definitions_${isa}})
+  set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${objects})
 endfunction()
 
 function(kvart_layer name folder)
@@ -52,6 +55,7 @@ function(kvart_layer name folder)
   set(target kvart_${name})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   file(GLOB isa_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/isa/*.cpp)
+  file(GLOB amx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/isa/amx/*.cpp)
   if(NOT sources AND NOT isa_sources)
     file(WRITE ${PROJECT_BINARY_DIR}/empty.cpp "")
     set(sources ${PROJECT_BINARY_DIR}/empty.cpp)
@@ -61,7 +65,12 @@ function(kvart_layer name folder)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PUBLIC kvart_options ${layer_LINK})
   if(isa_sources)
-    kvart_isa_library(${target} ${isa_sources})
+    foreach(isa ${kvart_isas})
+      kvart_isa_library(${target} ${isa} ${isa_sources})
+    endforeach()
+  endif()
+  if(amx_sources)
+    kvart_isa_library(${target} amx ${amx_sources})
   endif()
   # What reads files says which of its branches a fuzzer's input takes.
   if(KVART_FUZZ AND name MATCHES "^model")

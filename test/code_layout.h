@@ -9,21 +9,22 @@
 
 namespace kvart {
 
-inline std::vector<int> codes_of_rows(CodeLayout layout, const void* rows, size_t count) {
+// zero: the byte of code 0.
+inline std::vector<int> codes_of_rows(CodeLayout layout, int zero, const void* rows, size_t count) {
   std::vector<int> codes(count);
   for (size_t i = 0; i < count; ++i) {
     codes[i] = layout == CodeLayout::words ? static_cast<const int16_t*>(rows)[i]
-                                           : static_cast<const uint8_t*>(rows)[i] - 128;
+                                           : static_cast<const uint8_t*>(rows)[i] - zero;
   }
   return codes;
 }
 
 // [tokens][d] of columns.
-inline std::vector<int> codes_of_columns(CodeLayout layout, const void* columns, int tokens,
-                                         int d) {
+inline std::vector<int> codes_of_columns(CodeLayout layout, int zero, const void* columns,
+                                         int tokens, int d) {
   const int n = layout == CodeLayout::words ? 2 : 4;
   const std::vector<int> codes =
-      codes_of_rows(layout, columns, static_cast<size_t>(tokens) * static_cast<size_t>(d));
+      codes_of_rows(layout, zero, columns, static_cast<size_t>(tokens) * static_cast<size_t>(d));
   std::vector<int> rows(codes.size());
   for (int t = 0; t < tokens; ++t) {
     for (int c = 0; c < d; ++c) rows[t * d + c] = codes[(t / n * d + c) * n + t % n];
@@ -31,28 +32,29 @@ inline std::vector<int> codes_of_columns(CodeLayout layout, const void* columns,
   return rows;
 }
 
-// The other way round. codes: [tokens][d].
-inline std::vector<int16_t> rows_of_codes(CodeLayout layout, const std::vector<int>& codes) {
-  std::vector<int16_t> rows(codes.size());
+// The other way round. codes: [tokens][d]. 48 bytes more can be read.
+inline std::vector<int16_t> rows_of_codes(CodeLayout layout, int zero,
+                                          const std::vector<int>& codes) {
+  std::vector<int16_t> rows(codes.size() + 24);
   for (size_t i = 0; i < codes.size(); ++i) {
     if (layout == CodeLayout::words) {
       rows[i] = static_cast<int16_t>(codes[i]);
     } else {
-      reinterpret_cast<uint8_t*>(rows.data())[i] = static_cast<uint8_t>(codes[i] + 128);
+      reinterpret_cast<uint8_t*>(rows.data())[i] = static_cast<uint8_t>(codes[i] + zero);
     }
   }
   return rows;
 }
 
-inline std::vector<int16_t> columns_of_codes(CodeLayout layout, const std::vector<int>& codes,
-                                             int d) {
+inline std::vector<int16_t> columns_of_codes(CodeLayout layout, int zero,
+                                             const std::vector<int>& codes, int d) {
   const int n = layout == CodeLayout::words ? 2 : 4;
   const int tokens = static_cast<int>(codes.size()) / d;
   std::vector<int> columns(codes.size());
   for (int t = 0; t < tokens; ++t) {
     for (int c = 0; c < d; ++c) columns[(t / n * d + c) * n + t % n] = codes[t * d + c];
   }
-  return rows_of_codes(layout, columns);
+  return rows_of_codes(layout, zero, columns);
 }
 
 // Value i of a row of n integers: two signed bytes, in one word or n apart.

@@ -27,10 +27,10 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
   s.part = take(limits_.partial_floats());
   s.total = take(limits_.partial_floats());
   s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
-  s.query_integers = take_integers(rows * limits_.head_dim);
+  s.query_integers = take_integers(query_words(limits_.tile_rows, limits_.head_dim));
   s.query_step = take(rows);
   s.query_added = take(rows);
-  s.probability_integers = take_integers(rows * score_stride);
+  s.probability_integers = take_integers(round_up(rows, QueryTiles::rows) * score_stride);
   s.probability_step = take(rows);
   s.probability_added = take(rows);
   s.scales = take(max_parameters);
@@ -111,6 +111,7 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   const Partial part(s.part, rows, job.head_dim);
   const Partial total(s.total, rows, job.head_dim);
   total.clear(rows, job.head_dim);
+  const Products products(integers_, rows, sum_tokens(job));
   load_queries(job, tile, s);
   for (int span = tile.first_span(); span < tile.end_span(); ++span) {
     span_partial(job, tile, span, tile.block + 1, s, part);
@@ -148,6 +149,7 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
       if (from >= end) return;
       const int end_block = std::min((first + end) * span_blocks, tile.block + 1);
       const Scratch s = scratch(thread);
+      const Products products(integers_, tile.tokens * job.group, sum_tokens(job));
       load_queries(job, tile, s);
       for (int j = from; j < end; ++j) {
         const Partial part(parts + (i * per_round + j) * entry, tile.tokens * job.group,
@@ -156,17 +158,25 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
       }
     };
     pool_->run(static_cast<int>(split) * tasks_per_tile, std::ref(compute));
-    for (size_t i = 0; i < split; ++i) {
+    // Rows are merged by as many threads as computed them: the parts, read from where these left
+    // them, are a twentieth of the cache's bytes and more.
+    const auto merge = [&](int index, int /*thread*/) {
+      const int i = index / most_rows;
+      const int row = index % most_rows;
       const Tile& tile = tiles_[i];
       const int rows = tile.tokens * job.group;
-      const Partial total(totals + i * entry, rows, job.head_dim);
-      if (base == 0) total.clear(rows, job.head_dim);
+      if (row >= rows) return;
+      const Partial total = Partial(totals + i * entry, rows, job.head_dim).row(row, job.head_dim);
+      if (base == 0) total.clear(1, job.head_dim);
       const int end = std::min(per_round, tile.end_span() - tile.first_span() - base);
       for (int j = 0; j < end; ++j) {
-        const Partial part(parts + (i * per_round + j) * entry, rows, job.head_dim);
-        kernels_.merge(rows, job.head_dim, total.state, total.o, part.state, part.o);
+        const Partial part =
+            Partial(parts + (static_cast<size_t>(i) * per_round + j) * entry, rows, job.head_dim)
+                .row(row, job.head_dim);
+        kernels_.merge(1, job.head_dim, total.state, total.o, part.state, part.o);
       }
-    }
+    };
+    pool_->run(static_cast<int>(split) * most_rows, std::ref(merge));
   }
   for (size_t i = 0; i < split; ++i) {
     write_out(job, tiles_[i],

@@ -103,6 +103,8 @@ class CpuAttention final : public Attention {
   void make_tiles(const Job& job);
   size_t split_large_tiles();
   void load_queries(const Job& job, const Tile& tile, const Scratch& scratch) const;
+  // Tokens whose integer codes of V are multiplied at a time.
+  [[nodiscard]] int sum_tokens(const Job& job) const;
   // Scores and sums of one block; they fetch what comes next.
   void float_scores(const SideBytes& k, int rows, int head_dim, int tokens, const Scratch& scratch,
                     Upcoming next) const;

@@ -16,14 +16,6 @@ bool has_integer_scores(const IntegerCodes& codes, int head_dim) {
          (codes.axis == ScaleAxis::token && codes.group >= head_dim && !codes.has_offset);
 }
 
-// Part i of n about equal ones, in whole cache lines.
-Upcoming part_of(const Upcoming& all, int i, int n) {
-  const ptrdiff_t bytes = all.end - all.at;
-  const ptrdiff_t lines = (bytes + 63) / 64;
-  const auto place = [&](ptrdiff_t k) { return all.at + std::min(lines * k / n * 64, bytes); };
-  return {place(i), place(i + 1)};
-}
-
 // Tokens to decode at a time: 64, 32 or 16, so that they make up a block or half of one.
 int step_tokens(int head_dim, int values) {
   int tokens = block_tokens;
@@ -31,7 +23,61 @@ int step_tokens(int head_dim, int values) {
   return tokens;
 }
 
+// Fetches what is read next in about equal shares, a little with each thing that is done: memory
+// then works all the time, and never has more to do at once than a core can have under way.
+class Fetch {
+ public:
+  Fetch(const Upcoming& all, int shares) : all_(all), shares_(shares) {}
+
+  // The next n shares, in whole cache lines, for the kernel that fetches them.
+  Upcoming take(int n = 1) {
+    const uint8_t* at = place(taken_);
+    taken_ += n;
+    return {at, place(taken_)};
+  }
+  void now() {
+    const Upcoming share = take();
+    for (const uint8_t* line = share.at; line < share.end; line += 64) __builtin_prefetch(line);
+  }
+
+ private:
+  [[nodiscard]] const uint8_t* place(int share) const {
+    const ptrdiff_t bytes = all_.end - all_.at;
+    return all_.at + std::min((bytes + 63) / 64 * share / shares_ * 64, bytes);
+  }
+
+  Upcoming all_;
+  int shares_;
+  int taken_ = 0;
+};
+
+constexpr int unpack_tokens = 16;  // that are unpacked at a time
+constexpr int product_shares = 2;  // of what is fetched, in a call of scores() or sums()
+
+// Unpacks the codes of `count` tokens from `first` on by `rows_or_columns`, and fetches a share
+// with each part of them.
+void unpack(decltype(IntegerCodes::rows) rows_or_columns, const SideBytes& side, int head_dim,
+            int first, int count, void* out, Fetch& fetch) {
+  const size_t code_bytes = side.format->integers.layout == CodeLayout::words ? 2 : 1;
+  const size_t token_bytes = head_dim * code_bytes;
+  for (int t = 0; t < count; t += unpack_tokens) {
+    fetch.now();
+    rows_or_columns(side.codes, head_dim, first + t, std::min(unpack_tokens, count - t),
+                    static_cast<uint8_t*>(out) + t * token_bytes);
+  }
+}
+
+// Tokens whose codes of V are multiplied at a time.
+int sum_tokens_of(const IntegerCodes& v, int head_dim) {
+  const int tokens = step_tokens(head_dim, code_values);
+  return v.axis == ScaleAxis::channel ? std::min(tokens, v.group) : tokens;
+}
+
 }  // namespace
+
+int CpuAttention::sum_tokens(const Job& job) const {
+  return sum_tokens_of(layers_[job.layer].v->integers, job.head_dim);
+}
 
 void CpuAttention::load_queries(const Job& job, const Tile& tile, const Scratch& s) const {
   const size_t group_values = static_cast<size_t>(job.group) * job.head_dim;
@@ -89,26 +135,25 @@ bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleR
 void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int tokens,
                                 const Scratch& s, Upcoming next) const {
   const int step = step_tokens(head_dim, decoded_values);
-  const int parts = (tokens + step - 1) / step;
+  Fetch fetch(next, (tokens + step - 1) / step);
   for (int t = 0; t < tokens; t += step) {
     const int count = std::min(step, tokens - t);
     const int padded = static_cast<int>(round_up(count, score_group));
     k.format->decode(k.codes, k.parameters, head_dim, t, count, s.decoded);
     std::fill_n(s.decoded + count * head_dim, (padded - count) * head_dim, 0.0f);
-    kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t,
-                    part_of(next, t / step, parts));
+    kernels_.scores(s.q, rows, head_dim, s.decoded, padded, s.scores + t, fetch.take());
   }
 }
 
 void CpuAttention::float_sums(const SideBytes& v, int rows, int head_dim, int tokens,
                               const Scratch& s, float* o, Upcoming next) const {
   const int step = step_tokens(head_dim, decoded_values);
-  const int parts = (tokens + step - 1) / step;
+  Fetch fetch(next, (tokens + step - 1) / step);
   for (int t = 0; t < tokens; t += step) {
     const int count = std::min(step, tokens - t);
     v.format->decode(v.codes, v.parameters, head_dim, t, count, s.decoded);
     kernels_.weighted_sum(s.scores + t, rows, head_dim, s.decoded, count,
-                          t == 0 ? s.factor : nullptr, o, part_of(next, t / step, parts));
+                          t == 0 ? s.factor : nullptr, o, fetch.take());
   }
 }
 
@@ -120,16 +165,20 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
   const int step = std::min(step_tokens(head_dim, code_values), group);
+  Fetch fetch(next, block_tokens / group + block_tokens / unpack_tokens +
+                        product_shares * block_tokens / step);
   for (int first = 0; first < block_tokens; first += group) {
+    fetch.now();
     if (per_channel) {
       codes.parameters(k.parameters, head_dim, first / group, s.scales, s.offsets);
       integers_.queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
                         s.query_integers, s.query_step, s.query_added);
     }
     for (int t = first; t < first + group; t += step) {
-      codes.rows(k.codes, head_dim, t, step, s.decoded);
-      integers_.scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, s.decoded,
-                       step, s.scores + t, part_of(next, t / step, block_tokens / step));
+      unpack(codes.rows, k, head_dim, t, step, s.decoded, fetch);
+      const CodeRows keys{s.decoded, step, codes.zero};
+      integers_.scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, keys,
+                       s.scores + t, fetch.take(product_shares));
     }
   }
   if (per_channel) return;
@@ -141,15 +190,19 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
 void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
                                        float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const int step = std::min(step_tokens(head_dim, code_values), codes.group);
+  const int step = sum_tokens_of(codes, head_dim);
+  Fetch fetch(next, block_tokens / codes.group + block_tokens / unpack_tokens +
+                        product_shares * block_tokens / step);
   for (int first = 0; first < block_tokens; first += codes.group) {
+    fetch.now();
     codes.parameters(v.parameters, head_dim, first / codes.group, s.scales, s.offsets);
     integers_.probabilities(s.scores + first, rows, codes.group, nullptr, nullptr,
                             s.probability_integers, s.probability_step, s.probability_added);
     for (int t = first; t < first + codes.group; t += step) {
-      codes.columns(v.codes, head_dim, t, step, s.decoded);
+      unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
       const IntegerSums sums{s.decoded,
                              step,
+                             codes.zero,
                              t - first,
                              head_dim,
                              0,
@@ -159,7 +212,7 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                              codes.has_offset && t == first,
                              t == 0 ? s.factor : nullptr};
       integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     part_of(next, t / step, block_tokens / step));
+                     fetch.take(product_shares));
     }
   }
 }
@@ -168,10 +221,11 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
 void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
                                      float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const int step = step_tokens(head_dim, code_values);
+  const int step = sum_tokens_of(codes, head_dim);
   const int groups = (head_dim + codes.group - 1) / codes.group;
+  Fetch fetch(next, block_tokens / unpack_tokens + groups * product_shares * block_tokens / step);
   for (int t = 0; t < block_tokens; t += step) {
-    codes.columns(v.codes, head_dim, t, step, s.decoded);
+    unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
     for (int group = 0; group < groups; ++group) {
       const int channel = group * codes.group;
       codes.parameters(v.parameters, head_dim, group, s.scales, s.offsets);
@@ -180,6 +234,7 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                               s.probability_step, s.probability_added);
       const IntegerSums sums{s.decoded,
                              step,
+                             codes.zero,
                              0,
                              head_dim,
                              channel,
@@ -189,7 +244,7 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                              codes.has_offset,
                              t == 0 ? s.factor : nullptr};
       integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     part_of(next, t / step * groups + group, block_tokens / step * groups));
+                     fetch.take(product_shares));
     }
   }
 }

@@ -14,6 +14,9 @@ KVART_DECLARE_KERNELS(isa_scalar)
 KVART_DECLARE_KERNELS(isa_avx2)
 KVART_DECLARE_KERNELS(isa_avx512)
 #undef KVART_DECLARE_KERNELS
+namespace isa_amx {
+extern const IntegerKernels integer_kernels;
+}
 
 const AttentionKernels& attention_kernels(Isa isa) {
   return by_isa(isa, isa_scalar::attention_kernels, isa_avx2::attention_kernels,
@@ -21,6 +24,7 @@ const AttentionKernels& attention_kernels(Isa isa) {
 }
 
 const IntegerKernels& integer_kernels(Isa isa) {
+  if (isa == Isa::amx) return isa_amx::integer_kernels;
   return by_isa(isa, isa_scalar::integer_kernels, isa_avx2::integer_kernels,
                 isa_avx512::integer_kernels);
 }

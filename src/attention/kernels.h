@@ -64,10 +64,19 @@ struct AttentionKernels {
   bool (*to_half)(const float* x, size_t count, uint16_t* out);
 };
 
+// Rows of integer codes (format/kernels.h). Where queries are tiles, 48 bytes behind the last one
+// can be read.
+struct CodeRows {
+  const void* k;  // [tokens][head_dim]
+  int tokens;     // a multiple of 16
+  int zero;       // IntegerCodes::zero
+};
+
 // What IntegerKernels::sums adds to the output.
 struct IntegerSums {
   const void* v;  // columns of codes (format/kernels.h)
   int tokens;
+  int zero;         // IntegerCodes::zero
   int first_token;  // of the probabilities
   int head_dim;
   int first_channel;  // channels [first_channel, end_channel), both multiples of 16
@@ -83,25 +92,31 @@ struct IntegerSums {
 // value; the products are summed exactly, so the results are the same bits however they are tiled,
 // and on every instruction set but for the rounding of a few last operations. NaN and infinities
 // make their row NaN. Where codes are words, a row of n integers is n words; where they are bytes,
-// it is the n high bytes, then the n low ones.
+// it is the n high bytes, then the n low ones, but for queries that are tiles (QueryTiles).
 struct IntegerKernels {
   CodeLayout layout;
+  bool query_tiles;
+
+  // Where not null: what a thread calls before a tile's other kernels and after them. rows: of the
+  // tile; tokens: of each call of sums().
+  void (*begin)(int rows, int tokens);
+  void (*end)();
 
   // integers[r][c] * step[r] ~ q[r][c] * scales[c] (scales null: 1); added[r] = sum over c of
-  // q[r][c] * offsets[c] (null: 0). q, integers: [rows][head_dim].
+  // q[r][c] * offsets[c] (null: 0). q: [rows][head_dim]; integers: query_words(rows, head_dim).
   void (*queries)(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
                   int16_t* integers, float* step, float* added);
 
-  // s[r][t] = step[r] * (sum over c of q[r][c] * k[t][c]) + added[r]. k: [tokens][head_dim], rows
-  // of codes; s: [rows][score_stride]; tokens is a multiple of 16.
+  // s[r][t] = step[r] * (sum over c of q[r][c] * k[t][c]) + added[r]. s: [rows][score_stride].
   void (*scores)(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
-                 const void* k, int tokens, float* s, Upcoming next);
+                 const CodeRows& k, float* s, Upcoming next);
 
   // s[r][t] *= scales[t] for all 64 tokens.
   void (*scale_scores)(float* s, int rows, const float* scales);
 
   // integers[r][t] * step[r] ~ p[r][t] * scales[t] (scales null: 1); added[r] = sum over t of
-  // p[r][t] * offsets[t] (null: 1). p, integers: [rows][score_stride]; tokens is a multiple of 16.
+  // p[r][t] * offsets[t] (null: 1). p, integers: [rows][score_stride], with room for a multiple of
+  // QueryTiles::rows; tokens is a multiple of 16.
   void (*probabilities)(const float* p, int rows, int tokens, const float* scales,
                         const float* offsets, int16_t* integers, float* step, float* added);
 
@@ -111,6 +126,47 @@ struct IntegerKernels {
   void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
                const IntegerSums& what, float* o, Upcoming next);
 };
+
+// Calls begin() and end() around what a thread computes of a tile.
+class Products {
+ public:
+  Products(const IntegerKernels& kernels, int rows, int sum_tokens) : kernels_(kernels) {
+    if (kernels_.begin != nullptr) kernels_.begin(rows, sum_tokens);
+  }
+  ~Products() {
+    if (kernels_.end != nullptr) kernels_.end();
+  }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+ private:
+  const IntegerKernels& kernels_;
+};
+
+// Queries as tiles, for products of 16 tokens with 16 columns: eight rows' high bytes and their low
+// ones. The tile of 64 channels (zeros fill the last one) is [16][16 columns][4 channels]; after a
+// tile row's tiles come the sums of its columns' bytes. At most four rows take eight columns, high
+// bytes first, and the other eight repeat them.
+struct QueryTiles {
+  static constexpr int rows = 8;
+  static constexpr int channels = 64;
+  static constexpr int columns = 16;
+  static constexpr int bytes = channels * columns;
+
+  static constexpr int count(int head_dim) { return (head_dim + channels - 1) / channels; }
+  // Of eight rows: their tiles and sums.
+  static constexpr int group_bytes(int head_dim) {
+    return count(head_dim) * bytes + columns * static_cast<int>(sizeof(int32_t));
+  }
+  // The column of a row's high bytes (plane 0) or low ones, among n rows that lie together.
+  static constexpr int column(int row, int plane, int n) { return row + plane * (n <= 4 ? 4 : 8); }
+};
+
+// Words that hold queries as integers in any layout.
+constexpr size_t query_words(int rows, int head_dim) {
+  const int groups = (rows + QueryTiles::rows - 1) / QueryTiles::rows;
+  return static_cast<size_t>(groups) * QueryTiles::group_bytes(head_dim) / sizeof(int16_t);
+}
 
 // isa must be one that this machine has.
 const IntegerKernels& integer_kernels(Isa isa);

@@ -77,7 +77,8 @@ struct Limits {
   [[nodiscard]] size_t scratch_floats() const {
     const size_t decoded = round_up(static_cast<size_t>(block_tokens) * head_dim, 32);
     const size_t rows = round_up(static_cast<size_t>(tile_rows), 32);
-    const size_t integers = rows * (head_dim + score_stride) / 2 + 4 * rows + 2 * max_parameters;
+    const size_t integers = round_up(query_words(tile_rows, head_dim), 64) / 2 +
+                            rows * score_stride / 2 + 4 * rows + 2 * max_parameters;
     return rows * (head_dim + score_stride + 1) + 2 * partial_floats() + decoded + integers;
   }
   [[nodiscard]] size_t split_tiles(int threads) const {
@@ -156,6 +157,15 @@ struct Partial {
       : o(memory),
         state{memory + static_cast<size_t>(rows) * head_dim,
               memory + static_cast<size_t>(rows) * (head_dim + 1)} {}
+
+  // That of one row.
+  [[nodiscard]] Partial row(int index, int head_dim) const {
+    Partial one = *this;
+    one.o += static_cast<size_t>(index) * head_dim;
+    one.state.maximum += index;
+    one.state.sum += index;
+    return one;
+  }
 
   void clear(int rows, int head_dim) const {
     std::fill_n(o, static_cast<size_t>(rows) * head_dim, 0.0f);

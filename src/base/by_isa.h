@@ -1,4 +1,4 @@
-// Picks what belongs to an instruction set, where there is one for each.
+// Picks what belongs to an instruction set, where amx has nothing of its own.
 #pragma once
 
 #include "base/cpu.h"
@@ -13,6 +13,7 @@ const T& by_isa(Isa isa, const T& scalar, const T& avx2, const T& avx512) {
     case Isa::avx2:
       return avx2;
     case Isa::avx512:
+    case Isa::amx:
       break;
   }
   return avx512;

@@ -2,6 +2,8 @@
 #include "base/cpu.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -16,6 +18,8 @@ std::string_view isa_name(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }
@@ -29,6 +33,22 @@ bool has_f16c() {
   unsigned edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+
+// Whether the processor multiplies tiles of bytes and Linux lets this process keep tiles. Their
+// state is 8 KiB a thread, so a process must ask for it, once for all its threads.
+bool has_tiles() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned amx_tile = 1u << 24;
+  constexpr unsigned amx_int8 = 1u << 25;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & amx_tile) == 0 || (edx & amx_int8) == 0) return false;
+  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long tile_data = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
 }  // namespace
 
 const std::vector<Isa>& available_isas() {
@@ -40,6 +60,7 @@ const std::vector<Isa>& available_isas() {
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
     if (avx2) found.push_back(Isa::avx2);
     if (avx512) found.push_back(Isa::avx512);
+    if (avx512 && has_tiles()) found.push_back(Isa::amx);
     return found;
   }();
   return isas;

@@ -17,8 +17,8 @@ enum class ScaleAxis {
   token,    // a token, over IntegerCodes::group channels (or all of them, if there are fewer)
 };
 
-// How integer codes lie for products that add neighbours: 16-bit words, or bytes of code + 128
-// where an instruction multiplies and adds four unsigned bytes at a time.
+// How integer codes lie for products that add neighbours: 16-bit words, or unsigned bytes of code +
+// IntegerCodes::zero where an instruction multiplies and adds four bytes at a time.
 enum class CodeLayout { words, bytes };
 
 // Formats whose values are value = code * scale + offset with integer codes, -128 <= code < 128,
@@ -28,6 +28,7 @@ struct IntegerCodes {
   int group = 0;            // a multiple of 16
   bool has_offset = false;  // else all offsets are 0
   CodeLayout layout = CodeLayout::words;
+  int zero = 0;  // the byte of code 0
 
   // The codes of tokens [first, first + count). out: [count][head_dim] words or bytes.
   void (*rows)(const uint8_t* codes, int head_dim, int first, int count, void* out) = nullptr;

@@ -85,20 +85,84 @@ std::vector<int> random_integers(size_t count, int least, int most, uint64_t see
   return x;
 }
 
+// Where the bytes of a query lie in tiles, as byte offsets of its high and its low one.
+std::pair<size_t, size_t> places_in_tiles(int rows, int d, int r, int c) {
+  const int group = r / QueryTiles::rows;
+  const int n = std::min(QueryTiles::rows, rows - group * QueryTiles::rows);
+  const size_t four = static_cast<size_t>(group) * QueryTiles::group_bytes(d) +
+                      c / 64 * QueryTiles::bytes + c % 64 / 4 * 64 + c % 4;
+  const auto place = [&](int plane) {
+    return four + 4 * QueryTiles::column(r % QueryTiles::rows, plane, n);
+  };
+  return {place(0), place(1)};
+}
+
+// Integers of queries as a kernel takes them. values: [rows][d].
+std::vector<int16_t> queries_of(const IntegerKernels& kernels, const std::vector<int>& values,
+                                int rows, int d) {
+  if (!kernels.query_tiles) return rows_of_integers(kernels.layout, values, d);
+  std::vector<int16_t> words(query_words(rows, d));
+  auto* bytes = reinterpret_cast<int8_t*>(words.data());
+  for (int r = 0; r < rows; ++r) {
+    const int group = r / QueryTiles::rows;
+    const int n = std::min(QueryTiles::rows, rows - group * QueryTiles::rows);
+    auto* sums = reinterpret_cast<int32_t*>(bytes + (group + 1) * QueryTiles::group_bytes(d)) -
+                 QueryTiles::columns;
+    for (int c = 0; c < d; ++c) {
+      const int value = values[r * d + c];
+      const auto [high, low] = places_in_tiles(rows, d, r, c);
+      bytes[high] = static_cast<int8_t>((value + 128) >> 8);
+      bytes[low] = static_cast<int8_t>(value - 256 * bytes[high]);
+      sums[QueryTiles::column(r % QueryTiles::rows, 0, n)] += bytes[high];
+      sums[QueryTiles::column(r % QueryTiles::rows, 1, n)] += bytes[low];
+    }
+  }
+  return words;
+}
+
+int query_at(const IntegerKernels& kernels, const std::vector<int16_t>& queries, int rows, int d,
+             int r, int c) {
+  if (!kernels.query_tiles) return integer_at(kernels.layout, &queries[r * d], d, c);
+  const auto* bytes = reinterpret_cast<const int8_t*>(queries.data());
+  const auto [high, low] = places_in_tiles(rows, d, r, c);
+  return 256 * bytes[high] + bytes[low];
+}
+
+// What else is kept of a query in tiles: sums of columns, also those that repeat others or stand
+// for no row.
+void expect_sums_of_columns(const std::vector<int16_t>& queries, int rows, int d) {
+  const auto* bytes = reinterpret_cast<const int8_t*>(queries.data());
+  for (int r = 0; r < rows; r += QueryTiles::rows, bytes += QueryTiles::group_bytes(d)) {
+    const int tiles = QueryTiles::count(d);
+    for (int column = 0; column < QueryTiles::columns; ++column) {
+      int sum = 0;
+      for (int i = 0; i < tiles * 16; ++i) {
+        for (int j = 0; j < 4; ++j) sum += bytes[64 * i + 4 * column + j];
+      }
+      int32_t kept = 0;
+      std::memcpy(&kept, bytes + tiles * QueryTiles::bytes + 4 * column, sizeof(kept));
+      EXPECT_EQ(kept, sum) << rows << " " << d << " " << column;
+    }
+  }
+}
+
 // The largest sums that fit: 256 channels of 32639 and codes of 128 stay below 2^31.
 TEST_P(Kernels, IntegerScoresAreExactSums) {
   for (int d = 16; d <= 256; d += 16) {
-    for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
+    for (const int rows : {1, 2, 3, 4, 5, 7, 8, 11, 12}) {
+      const int zero = rows % 2 == 0 ? 128 : 32;
       std::vector<int> q = random_integers(rows * d, -32639, 32639, d);
-      std::vector<int> k = random_integers(64 * d, -128, 127, d + 1);
+      std::vector<int> k = random_integers(64 * d, -zero, 127, d + 1);
       std::fill_n(q.begin(), d, 32639);
       if (rows > 1) std::fill_n(q.begin() + d, d, -32639);
-      std::fill_n(k.begin(), d, -128);
+      std::fill_n(k.begin(), d, -zero);
       std::fill_n(k.begin() + d, d, 127);
       const std::vector<float> step(rows, 0.5f), added(rows, 4.0f);
       std::vector<float> s(rows * 64, NAN);
-      integers.scores(rows_of_integers(integers.layout, q, d).data(), step.data(), added.data(),
-                      rows, d, rows_of_codes(integers.layout, k).data(), 64, s.data(), next);
+      const std::vector<int16_t> keys = rows_of_codes(integers.layout, zero, k);
+      const Products products(integers, rows, 64);
+      integers.scores(queries_of(integers, q, rows, d).data(), step.data(), added.data(), rows, d,
+                      {keys.data(), 64, zero}, s.data(), next);
       for (int r = 0; r < rows; ++r) {
         for (int t = 0; t < 64; ++t) {
           int64_t sum = 0;
@@ -113,23 +177,27 @@ TEST_P(Kernels, IntegerScoresAreExactSums) {
 TEST_P(Kernels, IntegerSumsAreExactSums) {
   const int first_token = 16;
   for (int d = 16; d <= 256; d += 16) {
-    for (const int rows : {1, 2, 3, 4, 5, 7, 11}) {
+    for (const int rows : {1, 2, 3, 4, 5, 7, 8, 11, 12}) {
+      const int zero = rows % 2 == 0 ? 128 : 32;
       std::vector<int> p = random_integers(rows * 64, -32639, 32639, d);
-      std::vector<int> v = random_integers(32 * d, -128, 127, d + 1);
+      std::vector<int> v = random_integers(32 * d, -zero, 127, d + 1);
       std::fill_n(p.begin(), 64, 32639);
       if (rows > 1) std::fill_n(p.begin() + 64, 64, -32639);
       for (int t = 0; t < 32; ++t) {
-        v[t * d] = -128;
+        v[t * d] = -zero;
         v[t * d + 1] = 127;
       }
-      const std::vector<int16_t> p_rows = rows_of_integers(integers.layout, p, 64);
-      const std::vector<int16_t> columns = columns_of_codes(integers.layout, v, d);
+      std::vector<int16_t> p_rows = rows_of_integers(integers.layout, p, 64);
+      p_rows.resize(16 * 64);
+      const std::vector<int16_t> columns = columns_of_codes(integers.layout, zero, v, d);
+      const Products products(integers, rows, 32);
       const std::vector<float> step(rows, 0.25f), added(rows, 3.0f), factor(rows, 2.0f);
       const std::vector<float> scales(d, 0.5f), offsets(d, 8.0f);
       for (const bool add : {false, true}) {
         std::vector<float> o(rows * d, 1.0f);
-        IntegerSums what{columns.data(), 32,  first_token,  d, 0, d / 32 * 16, scales.data(),
-                         offsets.data(), add, factor.data()};
+        IntegerSums what{
+            columns.data(), 32,  zero,         first_token, d, 0, d / 32 * 16, scales.data(),
+            offsets.data(), add, factor.data()};
         integers.sums(p_rows.data(), step.data(), added.data(), rows, what, o.data(), next);
         what.first_channel = what.end_channel;
         what.end_channel = d;
@@ -152,11 +220,10 @@ TEST_P(Kernels, IntegerSumsAreExactSums) {
 
 // Rounded to the nearest of 65,279 values; the largest one exactly; what is added in floats.
 TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
-  for (const int d : {16, 64, 80, 128, 256}) {
-    const int rows = 3;
+  for (const auto& [d, rows] : {std::pair{16, 3}, {64, 1}, {80, 3}, {80, 11}, {128, 4}, {256, 7}}) {
     const std::vector<float> q = random_floats(rows * d, d), scales = random_floats(256, 8);
     const std::vector<float> offsets = random_floats(256, 9);
-    std::vector<int16_t> values(rows * 256);
+    std::vector<int16_t> values(query_words(rows, d));
     std::vector<float> step(rows), added(rows);
     for (const bool scaled : {false, true}) {
       integers.queries(q.data(), rows, d, scaled ? scales.data() : nullptr,
@@ -166,7 +233,7 @@ TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
         int largest = 0;
         for (int c = 0; c < d; ++c) {
           const float x = q[r * d + c] * (scaled ? scales[c] : 1.0f);
-          const int integer = integer_at(integers.layout, &values[r * d], d, c);
+          const int integer = query_at(integers, values, rows, d, r, c);
           ASSERT_NEAR(integer * step[r], x, 0.501 * step[r]);
           largest = std::max(largest, std::abs(integer));
           sum += double{q[r * d + c]} * offsets[c];
@@ -174,6 +241,7 @@ TEST_P(Kernels, QueriesAndProbabilitiesAsIntegers) {
         EXPECT_EQ(largest, 32639);
         EXPECT_NEAR(added[r], scaled ? sum : 0.0, 1e-4);
       }
+      if (integers.query_tiles) expect_sums_of_columns(values, rows, d);
     }
   }
   std::vector<float> p(2 * 64, 0.0f), step(2), added(2);
@@ -193,19 +261,21 @@ TEST_P(Kernels, ValuesThatAreNotFiniteMakeTheirRowNaN) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> x = random_floats(3 * 64, 1);
     x[64 + 37] = bad;
-    std::vector<int16_t> values(3 * 64);
+    std::vector<int16_t> values(std::max<size_t>(query_words(3, 64), 8 * 64));
     std::vector<float> step(3), added(3);
+    const Products products(integers, 3, 64);
     const std::vector<int> codes = random_integers(64 * 64, -128, 127, 2);
     integers.queries(x.data(), 3, 64, nullptr, nullptr, values.data(), step.data(), added.data());
     EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
     std::vector<float> s(3 * 64), o(3 * 64);
-    integers.scores(values.data(), step.data(), added.data(), 3, 64,
-                    rows_of_codes(integers.layout, codes).data(), 64, s.data(), next);
+    const std::vector<int16_t> rows = rows_of_codes(integers.layout, 128, codes);
+    integers.scores(values.data(), step.data(), added.data(), 3, 64, {rows.data(), 64, 128},
+                    s.data(), next);
     integers.probabilities(x.data(), 3, 64, nullptr, nullptr, values.data(), step.data(),
                            added.data());
     EXPECT_TRUE(std::isfinite(step[0]) && std::isnan(step[1]) && std::isfinite(step[2]));
-    const std::vector<int16_t> columns = columns_of_codes(integers.layout, codes, 64);
-    const IntegerSums what{columns.data(), 64, 0, 64, 0, 64, nullptr, nullptr, false, nullptr};
+    const std::vector<int16_t> columns = columns_of_codes(integers.layout, 128, codes, 64);
+    const IntegerSums what{columns.data(), 64, 128, 0, 64, 0, 64, nullptr, nullptr, false, nullptr};
     integers.sums(values.data(), step.data(), added.data(), 3, what, o.data(), next);
     for (int i = 0; i < 3 * 64; ++i) {
       EXPECT_EQ(std::isnan(s[i]), i / 64 == 1) << i;

@@ -123,12 +123,12 @@ TEST(Format, IntegerCodesAreTheDecodedValues) {
         const auto rows_from = [&](int first, int count) {
           std::vector<int16_t> out(count * d);
           integers.rows(e.codes.data(), d, first, count, out.data());
-          return codes_of_rows(integers.layout, out.data(), out.size());
+          return codes_of_rows(integers.layout, integers.zero, out.data(), out.size());
         };
         const auto columns_from = [&](int first, int count) {
           std::vector<int16_t> out(count * d);
           integers.columns(e.codes.data(), d, first, count, out.data());
-          return codes_of_columns(integers.layout, out.data(), count, d);
+          return codes_of_columns(integers.layout, integers.zero, out.data(), count, d);
         };
         const std::vector<int> rows = rows_from(0, 64);
         ASSERT_EQ(columns_from(0, 64), rows) << format->name << d;

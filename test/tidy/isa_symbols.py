@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Reads the symbols of the objects compiled for AVX2 and AVX-512: a weak function that isn't in that
-# set's namespace could be the copy that the linker gives to a machine without it.
+# Reads the symbols of the objects compiled for AVX2, AVX-512 and AMX: a weak function that isn't in
+# that set's namespace could be the copy that the linker gives to a machine without it.
 # Argument: the build folder.
 import pathlib
 import re
@@ -12,7 +12,7 @@ import unittest
 def shared_functions(listing):
     """The weak functions of one object (`nm -C`) that are not in an ISA's namespace."""
     found = re.findall(r"^[0-9a-fA-F]+ W (.+)$", listing, re.MULTILINE)
-    return [name for name in found if not re.search(r"\bisa_(?:avx2|avx512)::", name)]
+    return [name for name in found if not re.search(r"\bisa_(?:avx2|avx512|amx)::", name)]
 
 
 class SharedFunctions(unittest.TestCase):
@@ -25,7 +25,7 @@ class SharedFunctions(unittest.TestCase):
 
 
 def main():
-    objects = [path for isa in ("avx2", "avx512")
+    objects = [path for isa in ("avx2", "avx512", "amx")
                for path in sorted(pathlib.Path(sys.argv[1]).glob(f"CMakeFiles/*_{isa}.dir/**/*.o"))]
     if not objects:
         sys.exit("no objects of AVX2 or AVX-512 found: is this a build folder?")

@@ -1,58 +1,17 @@
-// Attention kernels on integer codes as bytes of code + 128, for instructions that multiply four
+// Attention kernels on integer codes as bytes of code + zero, for instructions that multiply four
 // unsigned bytes by four signed ones and add: codes by the high bytes of queries and probabilities,
-// then, 256 times as much, by the low ones. The 128 are taken off as one figure a row. All of it is
-// exact; only the last operation on a sum is in floats.
+// then, 256 times as much, by the low ones. What is due to the zeros is taken off as one figure a
+// row. All of it is exact; only the last operation on a sum is in floats.
 #if defined(KVART_ISA_avx512)
 
-#include "attention/isa/integer_rows.h"
+#include "attention/isa/byte_rows.h"
 #include "attention/isa/prefetch.h"
 #include "attention/isa/row_groups.h"
-#include "format/unpack.h"
 
 namespace kvart::KVART_ISA {
 namespace {
 
-using Bytes = __m512i;
-using Sums = __m512i;
-constexpr int bytes_of_vector = 64;
 constexpr int rows_at_a_time = 4;
-
-// Keeps a sum of a loop in one register: without it gcc copies each one back and forth.
-inline Sums kept(Sums sum) {
-  asm("" : "+v"(sum));
-  return sum;
-}
-
-// sum[i] + a[4i] * b[4i] + ... + a[4i + 3] * b[4i + 3]; a unsigned, b signed
-inline Sums add_products(Sums sum, Bytes a, Bytes b) {
-  return kept(_mm512_dpbusd_epi32(sum, a, b));
-}
-
-// Less the products of 128 with a row's integers, n high bytes and n low ones `low` bytes after
-// them, in lanes.
-inline Sums correction(const int8_t* row, int n, int low) {
-  const Bytes all_128 = _mm512_set1_epi8(-128);
-  Sums sum = _mm512_setzero_si512();
-  for (int c = 0; c < n; c += bytes_of_vector) {
-    sum = add_products(sum, all_128, load_bytes(row + c, n - c));
-  }
-  sum = _mm512_slli_epi32(sum, 8);
-  for (int c = 0; c < n; c += bytes_of_vector) {
-    sum = add_products(sum, all_128, load_bytes(row + low + c, n - c));
-  }
-  return _mm512_sub_epi32(_mm512_setzero_si512(), sum);
-}
-
-struct ByteRow {
-  static void store(Vec values, int n, int i, int16_t* row) {
-    auto* high_bytes = reinterpret_cast<int8_t*>(row);
-    int8_t* low_bytes = high_bytes + n;
-    const __m512i integers = _mm512_cvtps_epi32(values);
-    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(integers, _mm512_set1_epi32(128)), 8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(high_bytes + i), _mm512_cvtepi32_epi8(high));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(low_bytes + i), _mm512_cvtepi32_epi8(integers));
-  }
-};
 
 // Per 128-bit lane the sums of a, b, c and d.
 inline Sums sums_in_lanes(Sums a, Sums b, Sums c, Sums d) {
@@ -82,7 +41,7 @@ struct SumsToScores {
   Vec added;
   Sums corrections[rows];
 
-  SumsToScores(const int8_t* q, const float* steps, const float* addends, int head_dim) {
+  SumsToScores(const int8_t* q, const float* steps, const float* addends, int head_dim, int zero) {
     alignas(64) float step_lanes[16] = {};
     alignas(64) float added_lanes[16] = {};
     for (int i = 0; i < rows * tokens; ++i) {
@@ -92,7 +51,7 @@ struct SumsToScores {
     step = load(step_lanes);
     added = load(added_lanes);
     for (int r = 0; r < rows; ++r) {
-      corrections[r] = correction(q + 2 * r * head_dim, head_dim, head_dim);
+      corrections[r] = correction(q + 2 * r * head_dim, head_dim, head_dim, zero);
     }
   }
 
@@ -159,14 +118,14 @@ inline void scores_tile(const int8_t* q, const SumsToScores<rows>& to, int head_
 }
 
 void scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
-            const void* k, int tokens, float* s, Upcoming next) {
-  const auto* keys = static_cast<const uint8_t*>(k);
-  Fetching fetching(next, rows * tokens);
+            const CodeRows& k, float* s, Upcoming next) {
+  const auto* keys = static_cast<const uint8_t*>(k.k);
+  Fetching fetching(next, rows * k.tokens);
   for_row_groups<rows_at_a_time, false>(rows, [&]<int n>(int r) {
     const auto* query = reinterpret_cast<const int8_t*>(q + static_cast<size_t>(r) * head_dim);
-    const SumsToScores<n> to(query, step + r, added + r, head_dim);
+    const SumsToScores<n> to(query, step + r, added + r, head_dim, k.zero);
     float* row = s + static_cast<size_t>(r) * score_stride;
-    for (int t = 0; t < tokens; t += SumsToScores<n>::tokens) {
+    for (int t = 0; t < k.tokens; t += SumsToScores<n>::tokens) {
       fetching.ahead_of(n * SumsToScores<n>::tokens);
       scores_tile<n>(query, to, head_dim, keys + t * head_dim, row + t);
     }
@@ -228,7 +187,7 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
     for (int i = 0; i < n; ++i) {
       joins[i] = sums_to_output(what, r + i, step[r + i], added[r + i]);
       corrections[i] = _mm512_set1_epi32(_mm512_reduce_add_epi32(
-          correction(row + 2 * i * score_stride, what.tokens, score_stride)));
+          correction(row + 2 * i * score_stride, what.tokens, score_stride, what.zero)));
     }
     float* out = o + static_cast<size_t>(r) * what.head_dim;
     int c = what.first_channel;
@@ -247,8 +206,9 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
 }  // namespace
 
 extern const IntegerKernels integer_kernels;
-constinit const IntegerKernels integer_kernels = {CodeLayout::bytes, queries<ByteRow>,       scores,
-                                                  scale_scores,      probabilities<ByteRow>, sums};
+constinit const IntegerKernels integer_kernels = {
+    CodeLayout::bytes,      false, nullptr, nullptr, queries<ByteRow>, scores, scale_scores,
+    probabilities<ByteRow>, sums};
 
 }  // namespace kvart::KVART_ISA
 

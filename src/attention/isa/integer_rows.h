@@ -11,48 +11,47 @@ namespace kvart::KVART_ISA {
 // 127 * 256 + 127: the largest integer of two signed bytes whose negative is one too.
 constexpr float largest_integer = 32639.0f;
 
-// The step for integers whose largest value is that of a vector's lanes. `zeros` are sums of 0 *
-// each value: NaN where one is NaN or infinite, and the step then too.
-inline float step_of(Vec largest, Vec zeros, float& inverse) {
+// The step for integers whose largest value is that of a vector's lanes. A `sum` of the values and
+// finite factors is NaN or infinite where one of them is, and the step then NaN.
+inline float step_of(Vec largest, float sum, float& inverse) {
   const float top = lanes_max(largest);
   inverse = top > 1e-34f ? largest_integer / top : 0.0f;
-  return (inverse > 0 ? top * (1 / largest_integer) : 0.0f) + lanes_sum(zeros);
+  return (inverse > 0 ? top * (1 / largest_integer) : 0.0f) + (0 * top + 0 * sum);
 }
 
-// store_integers(y, i): y are the integers, not yet rounded, of values i to i + vec_lanes - 1,
-// where integer * step ~ x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i]
-// (null: 1). n: a multiple of vec_lanes, at most max_head_dim.
-template <class Store>
+// store_row(y, factor): the integers are those nearest to y[i] * factor, where integer * step ~
+// x[i] * scales[i] (scales null: 1). Returns the sum of x[i] * offsets[i] (null: 1). n: a multiple
+// of vec_lanes, at most max_head_dim.
+template <class StoreRow>
 inline float row_to_integers(const float* x, int n, const float* scales, const float* offsets,
-                             float& step, Store store_integers) {
+                             float& step, StoreRow store_row) {
   float scaled[max_head_dim];
   Vec largest = broadcast(0.0f);
-  Vec zeros = broadcast(0.0f);
-  Vec sum = broadcast(0.0f);
+  Vec lanes = broadcast(0.0f);
   for (int i = 0; i < n; i += vec_lanes) {
     const Vec plain = load(x + i);
     const Vec value = scales == nullptr ? plain : mul(plain, load(scales + i));
     if (scales != nullptr) store(scaled + i, value);
     largest = larger(magnitude(value), largest);
-    zeros = fma(value, broadcast(0.0f), zeros);
-    sum = offsets == nullptr ? add(sum, plain) : fma(plain, load(offsets + i), sum);
+    lanes = offsets == nullptr ? add(lanes, plain) : fma(plain, load(offsets + i), lanes);
   }
+  const float sum = lanes_sum(lanes);
   float inverse;
-  step = step_of(largest, zeros, inverse);
-  const float* values = scales == nullptr ? x : scaled;
-  const Vec factor = broadcast(inverse);
-  for (int i = 0; i < n; i += vec_lanes) store_integers(mul(load(values + i), factor), i);
-  return lanes_sum(sum);
+  step = step_of(largest, sum, inverse);
+  store_row(scales == nullptr ? x : scaled, broadcast(inverse));
+  return sum;
 }
 
-// IntegerKernels::queries and ::probabilities for a layout: its Row has store(values, n, i, row),
-// which rounds values i to i + vec_lanes - 1 of a row that has room for n.
+// IntegerKernels::queries and ::probabilities for a layout: its Row has store(y, factor, n, length,
+// row), which rounds n values of a row that has room for `length`.
 template <class Row>
 void queries(const float* q, int rows, int head_dim, const float* scales, const float* offsets,
              int16_t* integers, float* step, float* added) {
   for (int r = 0; r < rows; ++r, q += head_dim, integers += head_dim) {
-    const auto store_integers = [&](Vec x, int i) { Row::store(x, head_dim, i, integers); };
-    const float sum = row_to_integers(q, head_dim, scales, offsets, step[r], store_integers);
+    const auto store_row = [&](const float* y, Vec factor) {
+      Row::store(y, factor, head_dim, head_dim, integers);
+    };
+    const float sum = row_to_integers(q, head_dim, scales, offsets, step[r], store_row);
     added[r] = offsets == nullptr ? 0 : sum;
   }
 }
@@ -61,8 +60,10 @@ template <class Row>
 void probabilities(const float* p, int rows, int tokens, const float* scales, const float* offsets,
                    int16_t* integers, float* step, float* added) {
   for (int r = 0; r < rows; ++r, p += score_stride, integers += score_stride) {
-    const auto store_integers = [&](Vec x, int i) { Row::store(x, score_stride, i, integers); };
-    added[r] = row_to_integers(p, tokens, scales, offsets, step[r], store_integers);
+    const auto store_row = [&](const float* y, Vec factor) {
+      Row::store(y, factor, tokens, score_stride, integers);
+    };
+    added[r] = row_to_integers(p, tokens, scales, offsets, step[r], store_row);
   }
 }
 

@@ -12,7 +12,9 @@ namespace kvart::KVART_ISA {
 namespace {
 
 struct WordRow {
-  static void store(Vec values, int /*n*/, int i, int16_t* row) { store_rounded(values, row + i); }
+  static void store(const float* y, Vec factor, int n, int /*length*/, int16_t* row) {
+    for (int i = 0; i < n; i += vec_lanes) store_rounded(mul(load(y + i), factor), row + i);
+  }
 };
 
 // Scores of `rows` rows and four tokens.
@@ -40,13 +42,13 @@ inline void scores_tile(const int16_t* q, const float* step, const float* added,
 }
 
 void scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
-            const void* k, int tokens, float* s, Upcoming next) {
-  const auto* keys = static_cast<const int16_t*>(k);
-  Fetching fetching(next, rows * tokens);
+            const CodeRows& k, float* s, Upcoming next) {
+  const auto* keys = static_cast<const int16_t*>(k.k);
+  Fetching fetching(next, rows * k.tokens);
   for_row_groups<score_rows, true>(rows, [&]<int n>(int r) {
     const int16_t* query = q + static_cast<size_t>(r) * head_dim;
     float* row = s + static_cast<size_t>(r) * score_stride;
-    for (int t = 0; t < tokens; t += score_group) {
+    for (int t = 0; t < k.tokens; t += score_group) {
       fetching.ahead_of(n * score_group);
       scores_tile<n>(query, step + r, added + r, head_dim, keys + t * head_dim, row + t);
     }
@@ -101,8 +103,9 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
 }  // namespace
 
 extern const IntegerKernels integer_kernels;
-constinit const IntegerKernels integer_kernels = {CodeLayout::words, queries<WordRow>,       scores,
-                                                  scale_scores,      probabilities<WordRow>, sums};
+constinit const IntegerKernels integer_kernels = {
+    CodeLayout::words,      false, nullptr, nullptr, queries<WordRow>, scores, scale_scores,
+    probabilities<WordRow>, sums};
 
 }  // namespace kvart::KVART_ISA
 
