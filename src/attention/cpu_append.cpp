@@ -115,7 +115,7 @@ void CpuAttention::append(int layer, const float* k, const float* v) {
     const int head = index % per_piece / 2;
     const Side side = index % 2 == 0 ? k_side : v_side;
     append_piece(group.steps[piece.step], piece, layer, head, side, side == k_side ? k : v,
-                 scratch(thread).decoded);
+                 scratch(thread, 1).decoded);
   };
   const int tasks = static_cast<int>(group.pieces.size()) * per_piece;
   if (!group.any_seals && int64_t{2} * rows_ * shape.kv_heads * shape.head_dim <= serial_values) {

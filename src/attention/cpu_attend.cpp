@@ -11,7 +11,7 @@
 
 namespace kvart {
 
-CpuAttention::Scratch CpuAttention::scratch(int thread) {
+CpuAttention::Scratch CpuAttention::scratch(int thread, int tile_rows) {
   const auto rows = static_cast<size_t>(limits_.tile_rows);
   float* memory = scratch_.data() + static_cast<size_t>(thread) * limits_.scratch_floats();
   const auto take = [&memory](size_t floats) {
@@ -27,6 +27,7 @@ CpuAttention::Scratch CpuAttention::scratch(int thread) {
   s.part = take(limits_.partial_floats());
   s.total = take(limits_.partial_floats());
   s.decoded = take(static_cast<size_t>(block_tokens) * limits_.head_dim);
+  s.integers = &integer_kernels(isa_, tile_rows);
   s.query_integers = take_integers(query_words(limits_.tile_rows, limits_.head_dim));
   s.query_step = take(rows);
   s.query_added = take(rows);
@@ -88,7 +89,8 @@ void CpuAttention::attend(int layer, const AttentionParams& params, const float*
   const size_t split = split_large_tiles();
   if (split > 0) split_rounds(job, split);
   const auto task = [&](int index, int thread) {
-    whole_tile(job, tiles_[split + index], scratch(thread));
+    const Tile& tile = tiles_[split + index];
+    whole_tile(job, tile, scratch(thread, tile.tokens * job.group));
   };
   pool_->run(static_cast<int>(tiles_.size() - split), std::ref(task));
   copy_tails(layer);
@@ -111,7 +113,7 @@ void CpuAttention::whole_tile(const Job& job, const Tile& tile, const Scratch& s
   const Partial part(s.part, rows, job.head_dim);
   const Partial total(s.total, rows, job.head_dim);
   total.clear(rows, job.head_dim);
-  const Products products(integers_, rows, sum_tokens(job));
+  const Products products(*s.integers, rows, sum_tokens(job));
   load_queries(job, tile, s);
   for (int span = tile.first_span(); span < tile.end_span(); ++span) {
     span_partial(job, tile, span, tile.block + 1, s, part);
@@ -147,13 +149,13 @@ void CpuAttention::split_rounds(const Job& job, size_t split) {
       const int first = tile.first_span() + base;
       const int end = std::min(std::min(from + per_task, per_round), tile.end_span() - first);
       if (from >= end) return;
-      const int end_block = std::min((first + end) * span_blocks, tile.block + 1);
-      const Scratch s = scratch(thread);
-      const Products products(integers_, tile.tokens * job.group, sum_tokens(job));
+      const int end_block = std::min(first_block_of(first + end), tile.block + 1);
+      const int rows = tile.tokens * job.group;
+      const Scratch s = scratch(thread, rows);
+      const Products products(*s.integers, rows, sum_tokens(job));
       load_queries(job, tile, s);
       for (int j = from; j < end; ++j) {
-        const Partial part(parts + (i * per_round + j) * entry, tile.tokens * job.group,
-                           job.head_dim);
+        const Partial part(parts + (i * per_round + j) * entry, rows, job.head_dim);
         span_partial(job, tile, first + j, end_block, s, part);
       }
     };

@@ -18,7 +18,7 @@ class CpuAttention final : public Attention {
       : cache_(cache),
         pool_(pool),
         kernels_(attention_kernels(isa)),
-        integers_(integer_kernels(isa)),
+        isa_(isa),
         open_(&format_kernels(&open_block_format(), isa)),
         limits_(limits),
         max_rows_(max_rows),
@@ -38,9 +38,9 @@ class CpuAttention final : public Attention {
       layers_.push_back({&format_kernels(layout.formats(layer).k, isa),
                          &format_kernels(layout.formats(layer).v, isa)});
       for (const FormatKernels* side : {layers_.back().k, layers_.back().v}) {
-        KVART_CHECK(
-            side->integers.axis == ScaleAxis::none || side->integers.layout == integers_.layout,
-            "layer %d: codes in another layout than their products", layer);
+        KVART_CHECK(side->integers.axis == ScaleAxis::none ||
+                        side->integers.layout == integer_kernels(isa, 1).layout,
+                    "layer %d: codes in another layout than their products", layer);
       }
     }
     std::fill_n(staging_.data(), staging_.size(), uint16_t{0});
@@ -74,6 +74,7 @@ class CpuAttention final : public Attention {
     float* part;
     float* total;
     // Queries and probabilities for integer codes: see IntegerKernels.
+    const IntegerKernels* integers;
     int16_t* query_integers;
     float* query_step;
     float* query_added;
@@ -99,7 +100,8 @@ class CpuAttention final : public Attention {
   void seal(const Step& step, const Piece& piece, int layer, int head, Side side,
             const uint8_t* rows, float* decoded);
 
-  [[nodiscard]] Scratch scratch(int thread);
+  // For tiles of so many rows.
+  [[nodiscard]] Scratch scratch(int thread, int rows);
   void make_tiles(const Job& job);
   size_t split_large_tiles();
   void load_queries(const Job& job, const Tile& tile, const Scratch& scratch) const;
@@ -131,7 +133,7 @@ class CpuAttention final : public Attention {
   KvCache* cache_;
   ThreadPool* pool_;
   const AttentionKernels& kernels_;
-  const IntegerKernels& integers_;
+  Isa isa_;
   const FormatKernels* open_;
   Limits limits_;
   int max_rows_;

@@ -37,7 +37,7 @@ class Fetch {
   }
   void now() {
     const Upcoming share = take();
-    for (const uint8_t* line = share.at; line < share.end; line += 64) __builtin_prefetch(line);
+    for (const uint8_t* line = share.at; line < share.end; line += 64) fetch_line(line);
   }
 
  private:
@@ -88,8 +88,8 @@ void CpuAttention::load_queries(const Job& job, const Tile& tile, const Scratch&
   }
   const IntegerCodes& k = layers_[job.layer].k->integers;
   if (k.axis == ScaleAxis::token && has_integer_scores(k, job.head_dim)) {
-    integers_.queries(s.q, tile.tokens * job.group, job.head_dim, nullptr, nullptr,
-                      s.query_integers, s.query_step, s.query_added);
+    s.integers->queries(s.q, tile.tokens * job.group, job.head_dim, nullptr, nullptr,
+                        s.query_integers, s.query_step, s.query_added);
   }
 }
 
@@ -171,19 +171,19 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
     fetch.now();
     if (per_channel) {
       codes.parameters(k.parameters, head_dim, first / group, s.scales, s.offsets);
-      integers_.queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
-                        s.query_integers, s.query_step, s.query_added);
+      s.integers->queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
+                          s.query_integers, s.query_step, s.query_added);
     }
     for (int t = first; t < first + group; t += step) {
       unpack(codes.rows, k, head_dim, t, step, s.decoded, fetch);
       const CodeRows keys{s.decoded, step, codes.zero};
-      integers_.scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, keys,
-                       s.scores + t, fetch.take(product_shares));
+      s.integers->scores(s.query_integers, s.query_step, s.query_added, rows, head_dim, keys,
+                         s.scores + t, fetch.take(product_shares));
     }
   }
   if (per_channel) return;
   codes.parameters(k.parameters, head_dim, 0, s.scales, s.offsets);
-  integers_.scale_scores(s.scores, rows, s.scales);
+  s.integers->scale_scores(s.scores, rows, s.scales);
 }
 
 // Scales of channels multiply the sums.
@@ -195,9 +195,9 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                         product_shares * block_tokens / step);
   for (int first = 0; first < block_tokens; first += codes.group) {
     fetch.now();
+    s.integers->probabilities(s.scores + first, rows, codes.group, nullptr, nullptr,
+                              s.probability_integers, s.probability_step, s.probability_added);
     codes.parameters(v.parameters, head_dim, first / codes.group, s.scales, s.offsets);
-    integers_.probabilities(s.scores + first, rows, codes.group, nullptr, nullptr,
-                            s.probability_integers, s.probability_step, s.probability_added);
     for (int t = first; t < first + codes.group; t += step) {
       unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
       const IntegerSums sums{s.decoded,
@@ -211,8 +211,8 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                              s.offsets,
                              codes.has_offset && t == first,
                              t == 0 ? s.factor : nullptr};
-      integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     fetch.take(product_shares));
+      s.integers->sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums,
+                       o, fetch.take(product_shares));
     }
   }
 }
@@ -229,9 +229,9 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
     for (int group = 0; group < groups; ++group) {
       const int channel = group * codes.group;
       codes.parameters(v.parameters, head_dim, group, s.scales, s.offsets);
-      integers_.probabilities(s.scores + t, rows, step, s.scales + t,
-                              codes.has_offset ? s.offsets + t : nullptr, s.probability_integers,
-                              s.probability_step, s.probability_added);
+      s.integers->probabilities(s.scores + t, rows, step, s.scales + t,
+                                codes.has_offset ? s.offsets + t : nullptr, s.probability_integers,
+                                s.probability_step, s.probability_added);
       const IntegerSums sums{s.decoded,
                              step,
                              codes.zero,
@@ -243,8 +243,8 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                              nullptr,
                              codes.has_offset,
                              t == 0 ? s.factor : nullptr};
-      integers_.sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
-                     fetch.take(product_shares));
+      s.integers->sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums,
+                       o, fetch.take(product_shares));
     }
   }
 }
@@ -293,8 +293,8 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, int 
   const int rows = tile.tokens * job.group;
   const int head_dim = job.head_dim;
   part.clear(rows, head_dim);
-  const int first = std::max(span * span_blocks, tile.first_block);
-  const int end = std::min((span + 1) * span_blocks, tile.block + 1);
+  const int first = std::max(first_block_of(span), tile.first_block);
+  const int end = std::min(first_block_of(span + 1), tile.block + 1);
   for (int block = first; block < end; ++block) {
     const int tokens = tokens_of(tile, block);
     Upcoming next_k, next_v;

@@ -23,8 +23,13 @@ const AttentionKernels& attention_kernels(Isa isa) {
                 isa_avx512::attention_kernels);
 }
 
-const IntegerKernels& integer_kernels(Isa isa) {
-  if (isa == Isa::amx) return isa_amx::integer_kernels;
+namespace {
+// With fewer rows most of a tile's products are of nothing, and bytes take as long or less.
+constexpr int least_tile_rows = 5;
+}  // namespace
+
+const IntegerKernels& integer_kernels(Isa isa, int rows) {
+  if (isa == Isa::amx && rows >= least_tile_rows) return isa_amx::integer_kernels;
   return by_isa(isa, isa_scalar::integer_kernels, isa_avx2::integer_kernels,
                 isa_avx512::integer_kernels);
 }

@@ -33,6 +33,11 @@ struct Upcoming {
   const uint8_t* end = nullptr;
 };
 
+// Into the second-level cache: what is in the first one is needed sooner, and there is little room.
+[[gnu::always_inline]] inline void fetch_line(const uint8_t* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
 struct AttentionKernels {
   // s[r][t] = sum over c of q[r][c] * k[t][c]. q: [rows][head_dim], k: [tokens][head_dim], s:
   // [rows][score_stride]. tokens is a multiple of score_group; head_dim one of 16.
@@ -168,8 +173,8 @@ constexpr size_t query_words(int rows, int head_dim) {
   return static_cast<size_t>(groups) * QueryTiles::group_bytes(head_dim) / sizeof(int16_t);
 }
 
-// isa must be one that this machine has.
-const IntegerKernels& integer_kernels(Isa isa);
+// isa must be one that this machine has. rows: of a tile; the results are the same bits for any.
+const IntegerKernels& integer_kernels(Isa isa, int rows);
 const AttentionKernels& attention_kernels(Isa isa);
 
 }  // namespace kvart

@@ -2,8 +2,8 @@
 // memory that both need.
 //
 // A tile is the query rows of one KV head and some tokens of one block. It walks over the blocks
-// that it sees in spans of span_blocks blocks: each span has its own soft-max state and output,
-// merged in span order.
+// that it sees in spans of some blocks, fixed by their position: each span has its own soft-max
+// state and output, merged in span order.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,12 @@ namespace kvart {
 
 static_assert(block_tokens == score_stride);
 
-inline constexpr int span_blocks = 4;
+// Spans at the start of a sequence are short, so that a few thousand tokens already occupy many
+// threads; those behind are longer, since each costs a partial result that is written, read by
+// another thread and merged.
+inline constexpr int short_span_blocks = 4;
+inline constexpr int short_spans = 16;
+inline constexpr int long_span_blocks = 16;
 // Rows of a tile: enough to make decoding K and V cheap against the products, few enough for the
 // second-level cache.
 inline constexpr int tile_rows_target = 96;
@@ -28,7 +33,7 @@ inline constexpr int tile_rows_target = 96;
 inline constexpr int split_factor = 4;
 // Tasks that the spans of split tiles make: enough to even out threads of unequal speed, few enough
 // that what a task reads first, which nobody has fetched for it, is little of it.
-inline constexpr int tasks_per_thread = 8;
+inline constexpr int tasks_per_thread = 16;
 // Partial results that a split tile of the largest size can have at a time.
 inline constexpr int min_partials_per_tile = 4;
 // K or V of so many values are decoded at a time: 16 KiB of floats, half of a first-level cache.
@@ -38,6 +43,16 @@ inline constexpr int code_values = 8192;  // and of so many as integers of two b
 inline constexpr int max_parameters = 256;
 // Steps with fewer values than this are not worth waking threads for.
 inline constexpr int64_t serial_values = 16384;
+
+inline int first_block_of(int span) {
+  return span < short_spans
+             ? span * short_span_blocks
+             : short_spans * short_span_blocks + (span - short_spans) * long_span_blocks;
+}
+inline int span_of(int block) {
+  const int behind = block - short_spans * short_span_blocks;
+  return behind < 0 ? block / short_span_blocks : short_spans + behind / long_span_blocks;
+}
 
 inline size_t round_up(size_t n, size_t to) {
   return (n + to - 1) / to * to;
@@ -144,8 +159,8 @@ struct Tile {
   int first_block = 0;  // that any row sees
   int64_t work = 0;
 
-  [[nodiscard]] int first_span() const { return first_block / span_blocks; }
-  [[nodiscard]] int end_span() const { return block / span_blocks + 1; }
+  [[nodiscard]] int first_span() const { return span_of(first_block); }
+  [[nodiscard]] int end_span() const { return span_of(block) + 1; }
 };
 
 // The state of a tile's soft-max and its output, in one piece of memory.

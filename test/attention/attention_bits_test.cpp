@@ -1,6 +1,7 @@
 // Bit-identity: a query's result and a block's sealed bytes depend on position and values only,
 // never on chunks, on the rest of the batch, on the number of threads, or on how tokens were
 // reserved.
+#include "attention/work.h"
 #include "attention_fixture.h"
 
 namespace kvart {
@@ -178,9 +179,20 @@ TEST(AttentionSplits, LongContexts) {
   }
 }
 
+// Every block lies in one span, and spans follow each other.
+TEST(AttentionSplits, SpansCoverAllBlocks) {
+  int span = 0;
+  for (int block = 0; block < 1000; ++block) {
+    if (block == first_block_of(span + 1)) ++span;
+    EXPECT_EQ(span_of(block), span) << block;
+    EXPECT_GE(block, first_block_of(span));
+    EXPECT_LT(block, first_block_of(span + 1));
+  }
+}
+
 // A context so long that a thread's tasks are runs of several spans, the last one shorter.
 TEST(AttentionSplits, ThreadsTakeRunsOfSpans) {
-  const AttentionCase c = AttentionCase::uniform(1, 1, 16, 16, "int4");
+  const AttentionCase c = AttentionCase::uniform(1, 4, 16, 4, "int4");
   const SequenceData data = random_sequence(c, 9003, 41);
   Outcome expected;
   for (const int threads : {1, 2}) {

@@ -26,7 +26,7 @@ std::vector<float> random_floats(size_t count, uint64_t seed) {
 class Kernels : public testing::TestWithParam<Isa> {
  protected:
   const AttentionKernels& kernels = attention_kernels(GetParam());
-  const IntegerKernels& integers = integer_kernels(GetParam());
+  const IntegerKernels& integers = integer_kernels(GetParam(), 8);
   Upcoming next;
 };
 

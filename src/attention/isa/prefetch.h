@@ -17,7 +17,7 @@ class Fetching {
   void ahead_of(int work) {
     for (due_ += work * lines_per_unit_; due_ >= 1 << fraction_bits; due_ -= 1 << fraction_bits) {
       if (next_.at >= next_.end) return;
-      __builtin_prefetch(next_.at, 0, 3);
+      fetch_line(next_.at);
       next_.at += 64;
     }
   }

@@ -14,6 +14,9 @@ namespace {
 constexpr int tile_tokens = 16;
 constexpr int tile_row_bytes = 64;
 constexpr int columns = QueryTiles::columns;
+constexpr int sums_of_tile = tile_tokens * columns;
+// Sums of so many times 16 channels are stored before the first is read, which takes a while.
+constexpr int sums_at_a_time = 8;
 
 // What gcc knows of memory is true before tiles are loaded: its intrinsics don't say that they read
 // it.
@@ -225,18 +228,20 @@ void scores(const int16_t* q, const float* step, const float* added, int rows, i
   const auto* keys = static_cast<const uint8_t*>(k.k);
   const int count = QueryTiles::count(head_dim);
   const auto* tiles = reinterpret_cast<const int8_t*>(q);
-  alignas(64) int32_t sums[tile_tokens * columns];
+  alignas(64) int32_t sums[score_stride / tile_tokens * sums_of_tile];
   memory_is_written();
   for (int r = 0; r < rows; r += QueryTiles::rows) {
     const int n = rows - r < QueryTiles::rows ? rows - r : QueryTiles::rows;
     _tile_loadd(2, tiles, tile_row_bytes);
     if (count == 2) _tile_loadd(3, tiles + QueryTiles::bytes, tile_row_bytes);
+    for (int t = 0; t < k.tokens; t += tile_tokens) {
+      multiply_keys(keys + t * head_dim, head_dim, tiles, count, sums + t * columns);
+    }
     const Sums corrections = corrections_of(tiles + count * QueryTiles::bytes, n, k.zero);
     float* out = s + static_cast<size_t>(r) * score_stride;
     for (int t = 0; t < k.tokens; t += tile_tokens) {
       fetching.ahead_of(tile_tokens);
-      multiply_keys(keys + t * head_dim, head_dim, tiles, count, sums);
-      store_scores(sums, corrections, n, step + r, added + r, out + t);
+      store_scores(sums + t * columns, corrections, n, step + r, added + r, out + t);
     }
     tiles += QueryTiles::group_bytes(head_dim);
   }
@@ -258,18 +263,20 @@ struct RowJoins {
   }
 };
 
-// Values of 16 channels, from byte `at` on, with the probabilities in tile 6.
-inline void multiply_values(const uint8_t* at, int head_dim, int32_t* sums) {
-  _tile_zero(4);
-  _tile_loadd(7, at, 4 * head_dim);
-  _tile_dpbsud(4, 6, 7);
-  _tile_stored(4, sums, tile_row_bytes);
-}
-inline void multiply_next_values(const uint8_t* at, int head_dim, int32_t* sums) {
-  _tile_zero(5);
-  _tile_loadd(7, at, 4 * head_dim);
-  _tile_dpbsud(5, 6, 7);
-  _tile_stored(5, sums, tile_row_bytes);
+// Sums of n times 16 channels, [16 channels][row][16]: the values from byte `at` on, with the
+// probabilities in tile 6.
+inline void multiply_values(const uint8_t* at, int head_dim, int n, int32_t* sums) {
+  for (int i = 0; i < n; i += 2, at += 2 * tile_row_bytes, sums += 2 * sums_of_tile) {
+    _tile_zero(4);
+    _tile_loadd(7, at, 4 * head_dim);
+    _tile_dpbsud(4, 6, 7);
+    _tile_stored(4, sums, tile_row_bytes);
+    if (i + 1 == n) return;
+    _tile_zero(5);
+    _tile_loadd(7, at + tile_row_bytes, 4 * head_dim);
+    _tile_dpbsud(5, 6, 7);
+    _tile_stored(5, sums + sums_of_tile, tile_row_bytes);
+  }
 }
 
 void sums(const int16_t* p, const float* step, const float* added, int rows,
@@ -278,12 +285,10 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
   Fetching fetching(next, groups * (what.end_channel - what.first_channel));
   const auto* values = static_cast<const uint8_t*>(what.v);
   const int head_dim = what.head_dim;
-  alignas(64) int32_t sums[2][2 * QueryTiles::rows * columns];
-  memory_is_written();
+  alignas(64) int32_t sums[sums_at_a_time * sums_of_tile];
   for (int r = 0; r < rows; r += QueryTiles::rows) {
     const auto* row = reinterpret_cast<const int8_t*>(p + static_cast<size_t>(r) * score_stride) +
                       what.first_token;
-    _tile_loadd(6, row, score_stride);
     RowJoins joins;
     joins.n = rows - r < QueryTiles::rows ? rows - r : QueryTiles::rows;
     for (int i = 0; i < joins.n; ++i) {
@@ -291,19 +296,17 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
       joins.corrections[i] = _mm512_set1_epi32(_mm512_reduce_add_epi32(
           correction(row + 2 * i * score_stride, what.tokens, score_stride, what.zero)));
     }
+    memory_is_written();
+    _tile_loadd(6, row, score_stride);
     float* out = o + static_cast<size_t>(r) * head_dim;
-    int c = what.first_channel;
-    for (; c + 2 * vec_lanes <= what.end_channel; c += 2 * vec_lanes) {
-      fetching.ahead_of(2 * vec_lanes);
-      multiply_values(values + 4 * c, head_dim, sums[0]);
-      multiply_next_values(values + 4 * (c + vec_lanes), head_dim, sums[1]);
-      joins.join(sums[0], c, head_dim, out);
-      joins.join(sums[1], c + vec_lanes, head_dim, out);
-    }
-    if (c < what.end_channel) {
-      fetching.ahead_of(vec_lanes);
-      multiply_values(values + 4 * c, head_dim, sums[0]);
-      joins.join(sums[0], c, head_dim, out);
+    for (int c = what.first_channel; c < what.end_channel; c += sums_at_a_time * vec_lanes) {
+      const int left = (what.end_channel - c) / vec_lanes;
+      const int n = left < sums_at_a_time ? left : sums_at_a_time;
+      multiply_values(values + 4 * c, head_dim, n, sums);
+      for (int i = 0; i < n; ++i) {
+        fetching.ahead_of(vec_lanes);
+        joins.join(sums + i * sums_of_tile, c + i * vec_lanes, head_dim, out);
+      }
     }
   }
 }
