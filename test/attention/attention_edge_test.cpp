@@ -207,10 +207,13 @@ TEST(AttentionEdge, RefusesWhatItCannotDo) {
   ThreadPool pool(1);
   EXPECT_FALSE(Attention::create(&cache, best_isa, &pool, 0, 1).ok());
   EXPECT_FALSE(Attention::create(&cache, best_isa, &pool, 1, 0).ok());
-  if (best_isa != Isa::avx512) {
-    const auto made = Attention::create(&cache, Isa::avx512, &pool, 1, 1);
-    ASSERT_FALSE(made.ok());
-    EXPECT_NE(made.error().message.find("avx512"), std::string::npos);
+  const std::vector<Isa>& isas = available_isas();
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::amx}) {
+    const auto made = Attention::create(&cache, isa, &pool, 1, 1);
+    ASSERT_EQ(made.ok(), std::find(isas.begin(), isas.end(), isa) != isas.end());
+    if (!made.ok()) {
+      EXPECT_NE(made.error().message.find(isa_name(isa)), std::string::npos);
+    }
   }
 }
 
