@@ -215,11 +215,13 @@ inline void store_scores(const int32_t* sums, Sums corrections, int n, const flo
 // Less zero times the sums of the columns' bytes, of both planes, in each pair of lanes (each lane,
 // for four rows).
 inline Sums corrections_of(const int8_t* sums, int n, int zero) {
-  const Sums of_columns = _mm512_mullo_epi32(_mm512_loadu_si512(sums), _mm512_set1_epi32(-zero));
-  const Sums high = _mm512_shuffle_i32x4(of_columns, of_columns, n <= 4 ? 0x00 : 0x44);
-  const Sums low = n <= 4 ? _mm512_shuffle_i32x4(of_columns, of_columns, 0x55)
-                          : _mm512_shuffle_i32x4(of_columns, of_columns, 0xee);
-  return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+  const Sums x = _mm512_mullo_epi32(_mm512_loadu_si512(sums), _mm512_set1_epi32(-zero));
+  if (n <= 4) {
+    return joined_planes(_mm512_shuffle_i32x4(x, x, 0x00), _mm512_shuffle_i32x4(x, x, 0x55),
+                         _mm512_setzero_si512());
+  }
+  return joined_planes(_mm512_shuffle_i32x4(x, x, 0x44), _mm512_shuffle_i32x4(x, x, 0xee),
+                       _mm512_setzero_si512());
 }
 
 void scores(const int16_t* q, const float* step, const float* added, int rows, int head_dim,
