@@ -145,6 +145,7 @@ class Bench {
     began_ = Clock::now();
     std::vector<std::thread> workers;
     const int count = std::min(options_.concurrency, options_.prompts);
+    workers.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
     std::thread watcher([this] { watch(); });
     for (std::thread& worker : workers) worker.join();

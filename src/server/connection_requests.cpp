@@ -246,7 +246,7 @@ void Connection::begin_stream() {
   write(head_text(head));
 }
 
-void Connection::respond(int status, std::string_view content_type, std::string body) {
+void Connection::respond(int status, std::string_view content_type, const std::string& body) {
   hub_.service.count(route_ != nullptr ? route_->path : "other", status);
   leave_waiting();
   phase_ = Phase::working;

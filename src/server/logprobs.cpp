@@ -34,7 +34,7 @@ Json chat_entry(const Model& model, int32_t token, float logprob) {
 }  // namespace
 
 std::string token_text(const Model& model, int32_t token) {
-  const std::string bytes = model.token_bytes(token);
+  std::string bytes = model.token_bytes(token);
   std::string repaired;
   if (text::append_repaired(bytes, repaired) == 0 && repaired == bytes) return bytes;
   std::string name = "bytes:";

@@ -44,7 +44,7 @@ Result<std::vector<int32_t>> tokenize_prompt(const Model& model, const std::stri
   auto tokens = model.tokenize(text, true);
   if (!tokens.ok() || add_special || tokens->empty()) return tokens;
   // What the model puts in front of any text, unless the text itself begins with it.
-  const auto front = model.tokenize("", true);
+  auto front = model.tokenize("", true);
   if (!front.ok()) return front;
   const bool added = front->size() == 1 && tokens->front() == front->front() &&
                      !text.starts_with(model.token_bytes(front->front()));

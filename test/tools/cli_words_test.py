@@ -11,7 +11,7 @@ from cli import LLAMA, Case, TinyModelCase, run
 class WrongWords(Case):
     def test_commands_and_options(self):
         self.refused("byte", "X", words=["'byte' isn't a command", "did you mean bytes?"])
-        self.refused("bogus", words=["'bogus'", "run, plan, bytes, formats", "--help"])
+        self.refused("bogus", words=["'bogus'", "run, serve, plan, bytes, formats", "--help"])
         self.refused(words=["no command is given"])
         self.refused("bytes", words=["required", "kvart bytes --help"])
         self.refused("bytes", "Llama-3-8B", "--jsn", "x", words=["--jsn", "did you mean --json?"])
