@@ -77,10 +77,12 @@ std::optional<ApiError> Answer::submit(Engine& engine, std::vector<std::vector<i
     GenerationRequest wanted;
     wanted.prompt = prompt;
     wanted.options = request_.options;
-    // The answer ends where the context does.
+    // More than fits is for the engine to refuse, where it was asked for.
     const int64_t room = engine.plan().context_tokens - static_cast<int64_t>(prompt.size());
-    wanted.options.max_tokens = std::min(wanted.options.max_tokens, room);
-    wanted.options.min_tokens = std::min(wanted.options.min_tokens, wanted.options.max_tokens);
+    if (!request_.length_given && room < wanted.options.max_tokens) {
+      wanted.options.max_tokens = room;
+      wanted.options.min_tokens = std::min(wanted.options.min_tokens, room);
+    }
     wanted.choices = request_.choices;
     wanted.priority = request_.priority;
     wanted.salt = salt;

@@ -258,7 +258,9 @@ std::optional<ApiError> parse_completion(const Json& body, const ApiLimits& limi
     if (request->echo)
       options.prompt_logprobs = std::max(options.prompt_logprobs, options.logprobs);
   }
-  options.max_tokens = fields.integer("max_tokens", 0, int32_max).value_or(16);
+  const auto length = fields.integer("max_tokens", 0, int32_max);
+  request->length_given = length.has_value();
+  options.max_tokens = length.value_or(16);
   check_max_tokens(fields, "max_tokens", *request);
   return finish(fields, request);
 }
@@ -278,6 +280,7 @@ std::optional<ApiError> parse_chat(const Json& body, const ApiLimits& limits, Ap
   // The older name gives way.
   const auto newer = fields.integer("max_completion_tokens", 0, int32_max);
   const auto older = fields.integer("max_tokens", 0, int32_max);
+  request->length_given = newer.has_value() || older.has_value();
   options.max_tokens = newer ? *newer : older.value_or(int32_max);
   check_max_tokens(fields, newer ? "max_completion_tokens" : "max_tokens", *request);
   return finish(fields, request);

@@ -34,6 +34,8 @@ struct ApiRequest {
   std::vector<ChatMessage> messages;  // of a chat
   ChatOptions chat_options;
   GenerationOptions options;  // the seed is `seed`
+  bool length_given =
+      false;  // else the answer may end earlier than at max_tokens: with the context
   std::optional<uint64_t> seed;
   int choices = 1;  // of each prompt
   int priority = 0;

@@ -99,11 +99,16 @@ class Answers(ServedCase):
         self.assertEqual(alone, together)
 
     def test_lengths(self):
-        for tokens, more, expected in ((511, {}, 1), (500, {"max_tokens": 100}, 12)):
+        for tokens, more, expected in ((511, {}, 1), (500, {}, 12), (500, {"max_tokens": 12}, 12)):
             answer = self.server.post("/v1/completions", prompt=[5] * tokens, ignore_eos=True,
                                       **more)
             self.assertEqual(answer["usage"]["completion_tokens"], expected)
             self.assertEqual(answer["choices"][0]["finish_reason"], "length")
+        status, text = self.server.ask(
+            "POST", "/v1/completions", {"prompt": [5] * 500, "max_tokens": 13})
+        self.assertEqual(status, 400)
+        for figure in ("513", "512", "500", "at most 12"):
+            self.assertIn(figure, json.loads(text)["error"]["message"])
         for tokens in (512, 513, 5120):
             status, text = self.server.ask("POST", "/v1/completions", {"prompt": [5] * tokens})
             self.assertEqual(status, 400)
