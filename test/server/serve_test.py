@@ -204,7 +204,7 @@ class Program(ServedCase):
         body = {"prompt": PROMPT, "max_tokens": 300, "ignore_eos": True}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             streams = [pool.submit(server.stream, "/v1/completions", **body) for _ in range(8)]
-            time.sleep(0.1)
+            time.sleep(0.5)
             self.assertEqual(server.stop(), 0)
             for stream in streams:
                 self.assertEqual(stream.result()[-1], "[DONE]")
@@ -212,10 +212,11 @@ class Program(ServedCase):
     def test_sigterm_ends_streams_at_the_limit(self):
         server = Served(self.models / "llama.gguf", "--shutdown-timeout", "0.2",
                         "--max-num-seqs", "1", "--max-num-batched-tokens", "1")
-        body = {"prompt": [5] * 250, "max_tokens": 250, "ignore_eos": True}
+        # 32,000 steps of one token: more than any machine does in the time.
+        body = {"prompt": [5] * 250, "max_tokens": 250, "ignore_eos": True, "n": 16}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             streams = [pool.submit(server.stream, "/v1/completions", **body) for _ in range(8)]
-            time.sleep(0.1)
+            time.sleep(0.5)
             self.assertEqual(server.stop(), 0)
             ends = [stream.result()[-1] for stream in streams]
         self.assertTrue(any("\"code\":503" in end for end in ends), ends)
