@@ -3,12 +3,13 @@
 gains.
 
 Usage: capacity.py KVART MODEL [--policies f16 fp8 int8 int4] [--context 1536] [--f16-sequences 3]
-                   [--output-tokens 256] [--json FILE]
+                   [--output-tokens 32] [--json FILE]
 
 Every policy gets the same --kv-cache-memory-bytes: what --f16-sequences sequences of --context
 tokens take in 16 bits. `kvart bench-serve` then sends more requests at a time than any policy can
-hold, each as long as the context. Printed: sequences planned and seen, tokens/s of output. Exit
-code 1 if a policy ran another number than planned.
+hold, each as long as the context with its answer. Printed: sequences planned and seen, tokens/s of
+output. Exit code 1 if a policy ran another number than planned. Longer answers show more of the
+gain; but then a sequence more may run until the others have grown, and is preempted.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def parse_arguments():
     parser.add_argument("--context", type=int, default=1536)
     parser.add_argument("--f16-sequences", type=int, default=3)
     parser.add_argument("--running", type=int, default=12, help="--max-num-seqs for all")
-    parser.add_argument("--output-tokens", type=int, default=256)
+    parser.add_argument("--output-tokens", type=int, default=32)
     parser.add_argument("--json", help="file for the figures")
     return parser.parse_args()
 
