@@ -15,11 +15,9 @@ gain; but then a sequence more may run until the others have grown, and is preem
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 
-from server_process import Server
+from server_process import Server, kvart_json, pool_bytes
 
 
 def parse_arguments():
@@ -35,22 +33,11 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def kvart_json(args, words):
-    """What a command of kvart writes with --json."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "out.json")
-        done = subprocess.run([args.kvart, *map(str, words), "--json", path],
-                              stdout=subprocess.DEVNULL, check=False)
-        if done.returncode not in (0, 2):
-            sys.exit(f"{' '.join(done.args)}: exit code {done.returncode}")
-        with open(path, encoding="utf-8") as opened:
-            return json.load(opened)
-
-
 def planned_sequences(args, policy, memory):
-    plan = kvart_json(args, ["plan", args.model, "--kv-memory", memory, "--context", args.context,
-                             "--max-num-seqs", args.running, "--policies", policy,
-                             "--bandwidth", "1GB/s"])  # times don't matter here
+    plan = kvart_json(args.kvart, [
+        "plan", args.model, "--kv-memory", memory, "--context", args.context,
+        "--max-num-seqs", args.running, "--policies", policy,
+        "--bandwidth", "1GB/s"])  # times don't matter here
     return next(row["sequences_that_fit"] for row in plan["plan"]
                 if row["policy"] == policy and row["figures"] == "exact")
 
@@ -60,7 +47,7 @@ def measure(args, policy, memory):
         "--kv-cache-dtype", policy, "--max-model-len", args.context,
         "--kv-cache-memory-bytes", memory, "--max-num-seqs", args.running])
     try:
-        return kvart_json(args, [
+        return kvart_json(args.kvart, [
             "bench-serve", "--base-url", f"http://127.0.0.1:{server.port}",
             "--num-prompts", args.running, "--max-concurrency", args.running,
             "--random-input-len", args.context - args.output_tokens,
@@ -71,10 +58,8 @@ def measure(args, policy, memory):
 
 def main():
     args = parse_arguments()
-    rows = kvart_json(args, ["bytes", args.model, "--context", args.context, "--policies", "f16"])
-    f16 = next(row for row in rows["policies"] if row["policy"] == "f16")
-    memory = (args.f16_sequences * f16["bytes_per_sequence"]
-              + (args.running - args.f16_sequences) * f16["open_and_sink_bytes_per_sequence"])
+    memory = pool_bytes(args.kvart, args.model, "f16", args.context, args.f16_sequences,
+                        args.running)
     print(f"{os.path.basename(args.model)}, {memory / 1e6:.1f} MB for the cache, sequences of "
           f"{args.context} tokens, {args.output_tokens} of them the answer\n")
     print(f"{'cache':8} {'planned':>8} {'ran':>5} {'output tokens/s':>16} {'times f16':>10} "

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -18,6 +19,26 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def kvart_json(kvart, words):
+    """What a command of kvart writes with --json."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        done = subprocess.run([kvart, *map(str, words), "--json", path],
+                              stdout=subprocess.DEVNULL, check=False)
+        if done.returncode not in (0, 2):
+            sys.exit(f"{' '.join(done.args)}: exit code {done.returncode}")
+        with open(path, encoding="utf-8") as opened:
+            return json.load(opened)
+
+
+def pool_bytes(kvart, model, policy, context, sequences, running):
+    """Memory for so many whole sequences, and for the open blocks of all that may run at a time."""
+    rows = kvart_json(kvart, ["bytes", model, "--context", context, "--policies", policy])
+    row = next(row for row in rows["policies"] if row["policy"] == policy)
+    return (sequences * row["bytes_per_sequence"]
+            + max(0, running - sequences) * row["open_and_sink_bytes_per_sequence"])
 
 
 class Server:

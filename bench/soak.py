@@ -21,12 +21,11 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
 
-from server_process import Server, refused, stream, whole
+from server_process import Server, pool_bytes, refused, stream, whole
 
 WORDS = (
     "river stone window silver garden engine winter letter music candle forest bridge "
@@ -145,22 +144,6 @@ class Client(threading.Thread):
             self.faults.append(f"request {index}: {text!r} instead of {self.right[index]!r}")
 
 
-def pool_bytes(args):
-    """Memory for so many whole sequences, and for the open blocks of all that may run at a time."""
-    file = f"{args.json or 'soak'}.plan.tmp"
-    subprocess.run([args.kvart, "bytes", args.model, "--context", str(args.context), "--policies",
-                    args.policy, "--json", file], check=True, stdout=subprocess.DEVNULL)
-    try:
-        with open(file, encoding="utf-8") as opened:
-            rows = {row["policy"]: row for row in json.load(opened)["policies"]}
-    finally:
-        os.remove(file)
-    row = rows[args.policy]
-    more_running = max(0, args.running - args.pool_sequences)
-    return (args.pool_sequences * row["bytes_per_sequence"]
-            + more_running * row["open_and_sink_bytes_per_sequence"])
-
-
 def start(args, memory):
     return Server(args.kvart, args.model, [
         "--kv-cache-dtype", args.policy, "--max-model-len", args.context,
@@ -270,7 +253,8 @@ def print_figures(figures):
 
 def main():
     args = parse_arguments()
-    memory = pool_bytes(args)
+    memory = pool_bytes(args.kvart, args.model, args.policy, args.context, args.pool_sequences,
+                        args.running)
     server = start(args, memory)
     try:
         requests = make_requests(server, args.requests, args.context, args.seed)

@@ -81,7 +81,8 @@ class Bench {
   }
 
   [[nodiscard]] Json json() const;
-  Status print() const;
+  // What json() gave, as a table.
+  static Status print(const Json& j);
 
  private:
   [[nodiscard]] HttpClient client() const { return {target_, options_.api_key}; }
@@ -330,8 +331,7 @@ Json Bench::json() const {
   return json;
 }
 
-Status Bench::print() const {
-  const Json j = json();
+Status Bench::print(const Json& j) {
   std::string text;
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("{:<44} {:>12}\n", name, value);
@@ -374,8 +374,9 @@ Status run(const BenchOptions& options) {
   }
   Bench bench(options);
   KVART_RETURN_IF_ERROR(bench.run());
-  if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(bench.json())));
-  return bench.print();
+  const Json figures = bench.json();
+  if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(figures)));
+  return Bench::print(figures);
 }
 
 }  // namespace

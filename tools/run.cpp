@@ -8,8 +8,8 @@
 
 #include "commands.h"
 #include "kvart/session.h"
+#include "model_loading.h"
 #include "options.h"
-#include "policies.h"
 #include "report.h"
 #include "run_options.h"
 #include "streams.h"
@@ -33,23 +33,12 @@ class Run {
       : options_(options), input_(std::move(input)), sampler_(options.sampling) {}
 
   Status load() {
-    const bool declared = options_.cache_dtype == "auto";
-    if (!declared) KVART_RETURN_IF_ERROR(set_policy(options_.cache_dtype));
-    threads_ = threads_to_run(options_.threads, options_.quiet);
-    say(fmt::format("loading {}", options_.model));
-    const auto start = std::chrono::steady_clock::now();
-    auto model = Model::load(options_.model, threads_);
-    if (!model) return model.error();
-    model_ = std::move(model).value();
-    say(fmt::format("loaded in {:.1f} s", seconds_since(start)));
-    if (!declared) return {};
-    return set_policy(declared_policy(model_->config(), options_.quiet));
-  }
-
-  Status set_policy(const std::string& word) {
-    auto parsed = parse_policy_word(word, options_.quiet);
-    if (!parsed) return parsed.error();
-    policy_ = std::move(parsed->policy);
+    auto loaded =
+        load_with_policy(options_.model, options_.cache_dtype, options_.threads, options_.quiet);
+    if (!loaded) return loaded.error();
+    model_ = std::move(loaded->model);
+    policy_ = std::move(loaded->policy);
+    threads_ = loaded->threads;
     return {};
   }
 

@@ -12,8 +12,7 @@
 #include "commands.h"
 #include "kvart/engine.h"
 #include "kvart/server.h"
-#include "options.h"
-#include "policies.h"
+#include "model_loading.h"
 #include "report.h"
 #include "serve_options.h"
 #include "streams.h"
@@ -47,12 +46,12 @@ class Serve {
   explicit Serve(const ServeOptions& options) : options_(options) {}
 
   Status run() {
-    const bool declared = options_.cache_dtype == "auto";
-    if (!declared) KVART_RETURN_IF_ERROR(set_policy(options_.cache_dtype));
-    KVART_RETURN_IF_ERROR(load());
-    if (declared) {
-      KVART_RETURN_IF_ERROR(set_policy(declared_policy(model_->config(), options_.quiet)));
-    }
+    auto loaded =
+        load_with_policy(options_.model, options_.cache_dtype, options_.threads, options_.quiet);
+    if (!loaded) return loaded.error();
+    model_ = std::move(loaded->model);
+    policy_ = std::move(loaded->policy);
+    threads_ = loaded->threads;
     KVART_RETURN_IF_ERROR(start_engine());
     KVART_RETURN_IF_ERROR(start_server());
     server_->run();
@@ -63,26 +62,6 @@ class Serve {
  private:
   void say(const std::string& line) const {
     if (!options_.quiet) print_line(line);
-  }
-
-  Status set_policy(const std::string& word) {
-    auto parsed = parse_policy_word(word, options_.quiet);
-    if (!parsed) return parsed.error();
-    policy_ = std::move(parsed->policy);
-    return {};
-  }
-
-  Status load() {
-    threads_ = threads_to_run(options_.threads, options_.quiet);
-    say(fmt::format("loading {}", options_.model));
-    const auto start = std::chrono::steady_clock::now();
-    auto model = Model::load(options_.model, threads_);
-    if (!model) return model.error();
-    model_ = std::move(model).value();
-    say(fmt::format(
-        "loaded in {:.1f} s",
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
-    return {};
   }
 
   Status start_engine() {

@@ -120,18 +120,6 @@ void add_http_options(CLI::App& command, ServeOptions* options) {
   command.add_flag("-q,--quiet", options->quiet, "Nothing but errors on stderr");
 }
 
-MemoryPlanInput plan_input(const SessionOptions& session, const ModelConfig& config) {
-  MemoryPlanInput input;
-  input.shape = config.cache_shape();
-  input.policy = session.policy;
-  input.context_tokens = session.context_tokens;
-  input.max_sequences = session.max_sequences;
-  input.budget_bytes = session.budget_bytes;
-  input.step_tokens = session.max_step_tokens;
-  input.open_sequences = session.max_sequences;
-  return input;
-}
-
 // The longest context, in whole blocks, of which one sequence fits in the budget; 0: none.
 int64_t longest_context(MemoryPlanInput input, int64_t most) {
   int64_t within = 0;
@@ -175,7 +163,7 @@ Result<SessionOptions> plan_session(const ServeOptions& options, const ModelConf
                                     std::vector<std::string>* notes) {
   SessionOptions session;
   session.policy = policy;
-  session.max_sequences = options.max_num_seqs;
+  session.max_sequences = session.open_sequences = options.max_num_seqs;
   session.max_step_tokens = options.max_num_batched_tokens;
   session.prefix_caching = !options.no_prefix_caching;
   session.budget_bytes = options.cache_memory_bytes;
@@ -194,15 +182,15 @@ Result<SessionOptions> plan_session(const ServeOptions& options, const ModelConf
     notes->push_back(fmt::format("--max-model-len {}: the model was made for {} tokens",
                                  session.context_tokens, made_for));
   }
-  const auto needed = plan_memory(plan_input(session, config));
+  const auto needed = plan_memory(plan_input(config, session));
   if (needed.ok() && session.budget_bytes == 0 && available_bytes > 0) {
     const auto share = static_cast<uint64_t>(memory_share * static_cast<double>(available_bytes));
     if (needed->total_bytes > share) session.budget_bytes = share;
   }
-  const auto plan = plan_memory(plan_input(session, config));
+  const auto plan = plan_memory(plan_input(config, session));
   if (plan.ok()) return session;
   if (plan.error().code != ErrorCode::out_of_memory) return plan.error();
-  const int64_t longest = longest_context(plan_input(session, config), session.context_tokens);
+  const int64_t longest = longest_context(plan_input(config, session), session.context_tokens);
   if (longest < shortest_context) return plan.error();
   if (!any_length) {
     return Error{ErrorCode::out_of_memory,

@@ -141,7 +141,6 @@ struct EngineStats {
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;  // of requests whose prompt is done
   uint64_t generation_tokens = 0;
-  uint64_t prefix_queries_tokens = 0, prefix_hits_tokens = 0;
   std::array<uint64_t, 6> finished{};  // requests, by FinishReason
   uint64_t refused = 0;                // requests that submit() did not take
   SessionStats session{};

@@ -32,6 +32,9 @@ struct SessionOptions {
   int error_sample_interval = 0;  // every Nth sealed block counts in layer_errors(); 0: none
 };
 
+// What a session plans its memory from.
+MemoryPlanInput plan_input(const ModelConfig& config, const SessionOptions& options);
+
 enum class WantLogits { none, last, all };
 
 struct StepRequest {

@@ -14,14 +14,10 @@ constexpr int logprobs_max = 100;
 constexpr size_t stops_max = 64;
 constexpr size_t stop_bytes_max = 4096;
 
-Error out_of_range(std::string_view name, int64_t value, int64_t least, int64_t most) {
-  return {ErrorCode::invalid_argument,
-          fmt::format("{} = {} is out of range; it takes {} to {}", name, value, least, most)};
-}
-
 Status check_range(std::string_view name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return {};
-  return out_of_range(name, value, least, most);
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("{} = {} is out of range; it takes {} to {}", name, value, least, most)};
 }
 
 Status check_tokens(std::string_view name, std::span<const int32_t> tokens, int vocab) {

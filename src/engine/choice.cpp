@@ -43,8 +43,7 @@ ChoiceOutput Choice::next(std::span<const float> logits) {
   }
   sampled_ += 1;
   if (ends_answer(token, &out)) {
-    add_text(stream_->flush(), &out);
-    if (out.stop_text.empty()) hand_out(stops_.size(), true, &out);
+    hand_out_rest(&out);
     return out;
   }
   tokens_.push_back(token);
@@ -54,8 +53,7 @@ ChoiceOutput Choice::next(std::span<const float> logits) {
   add_text(stream_->push(token), &out);
   if (out.finish == FinishReason::none && sampled_ == options_.max_tokens) {
     out.finish = FinishReason::length;
-    add_text(stream_->flush(), &out);
-    if (out.stop_text.empty()) hand_out(stops_.size(), true, &out);
+    hand_out_rest(&out);
   } else if (out.finish == FinishReason::none) {
     hand_out(stops_.settled(), false, &out);
   }
@@ -93,6 +91,12 @@ void Choice::add_text(const std::string& piece, ChoiceOutput* out) {
     if (options_.logprobs >= 0) out->scores.push_back(pending.score);
   }
   pending_.clear();
+}
+
+// At the end: an unfinished character may still complete a stop text.
+void Choice::hand_out_rest(ChoiceOutput* out) {
+  add_text(stream_->flush(), out);
+  if (out->stop_text.empty()) hand_out(stops_.size(), true, out);
 }
 
 void Choice::hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out) {

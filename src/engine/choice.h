@@ -39,6 +39,7 @@ class Choice {
 
   [[nodiscard]] bool ends_answer(int32_t token, ChoiceOutput* out) const;
   void add_text(const std::string& piece, ChoiceOutput* out);
+  void hand_out_rest(ChoiceOutput* out);
   void hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out);
 
   GenerationOptions options_;

@@ -292,8 +292,6 @@ void ModelEngine::publish() {
   stats_.paused = scheduler_.paused();
   stats_.session = session_->stats();
   stats_.layer_errors = session_->layer_errors();
-  stats_.prefix_queries_tokens = static_cast<uint64_t>(stats_.session.prefix_queries_tokens);
-  stats_.prefix_hits_tokens = static_cast<uint64_t>(stats_.session.prefix_hits_tokens);
   const std::lock_guard lock(mutex_);
   stats_.refused = published_.refused;
   published_ = stats_;

@@ -295,18 +295,23 @@ Status check_options(const SessionOptions& options, const ModelConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::create(const Model& model,
-                                                 const SessionOptions& options) {
-  const auto& loaded = static_cast<const LoadedModel&>(model);
-  KVART_RETURN_IF_ERROR(check_options(options, model.config()));
+MemoryPlanInput plan_input(const ModelConfig& config, const SessionOptions& options) {
   MemoryPlanInput input;
-  input.shape = model.config().cache_shape();
+  input.shape = config.cache_shape();
   input.policy = options.policy;
   input.context_tokens = options.context_tokens;
   input.max_sequences = options.max_sequences;
   input.budget_bytes = options.budget_bytes;
   input.step_tokens = options.max_step_tokens;
   input.open_sequences = options.open_sequences;
+  return input;
+}
+
+Result<std::unique_ptr<Session>> Session::create(const Model& model,
+                                                 const SessionOptions& options) {
+  const auto& loaded = static_cast<const LoadedModel&>(model);
+  KVART_RETURN_IF_ERROR(check_options(options, model.config()));
+  const MemoryPlanInput input = plan_input(model.config(), options);
   auto plan = plan_memory(input);
   if (!plan) return plan.error();
   CacheConfig config;

@@ -88,17 +88,17 @@ void add_requests(const EngineStats& stats, Writer& out) {
 }
 
 void add_cache(const MetricsInput& input, Writer& out) {
-  const EngineStats& stats = *input.stats;
-  const double usage = cache_usage(stats.session);
+  const SessionStats& session = input.stats->session;
+  const auto queries = static_cast<uint64_t>(session.prefix_queries_tokens);
+  const auto hits = static_cast<uint64_t>(session.prefix_hits_tokens);
+  const double usage = cache_usage(session);
   out.gauge("vllm:kv_cache_usage_perc", "Share of the cache that requests hold, 0 to 1.", usage);
-  out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.",
-              stats.prefix_queries_tokens);
-  out.counter("vllm:prefix_cache_hits_total", "Of those, tokens found.", stats.prefix_hits_tokens);
+  out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", queries);
+  out.counter("vllm:prefix_cache_hits_total", "Of those, tokens found.", hits);
   if (!input.old_names) return;
   out.gauge("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc by its older name.", usage);
-  out.counter("vllm:gpu_prefix_cache_queries_total", "By its older name.",
-              stats.prefix_queries_tokens);
-  out.counter("vllm:gpu_prefix_cache_hits_total", "By its older name.", stats.prefix_hits_tokens);
+  out.counter("vllm:gpu_prefix_cache_queries_total", "By its older name.", queries);
+  out.counter("vllm:gpu_prefix_cache_hits_total", "By its older name.", hits);
 }
 
 void add_histograms(const EngineStats& stats, Writer& out) {

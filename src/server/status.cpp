@@ -99,8 +99,8 @@ Json status_json(const EngineStats& stats, const MemoryPlan& plan, const EngineO
   json["steps"] = stats.steps;
   json["prompt_tokens"] = stats.prompt_tokens;
   json["generation_tokens"] = stats.generation_tokens;
-  json["prefix_queries_tokens"] = stats.prefix_queries_tokens;
-  json["prefix_hits_tokens"] = stats.prefix_hits_tokens;
+  json["prefix_queries_tokens"] = stats.session.prefix_queries_tokens;
+  json["prefix_hits_tokens"] = stats.session.prefix_hits_tokens;
   json["max_running"] = options.max_running;
   json["layer_errors"] = errors_json(stats.layer_errors);
   json["cache"] = cache_json(stats, plan, options);

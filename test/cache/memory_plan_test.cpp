@@ -187,21 +187,31 @@ TEST(MemoryPlan, StepsNeedTheMoreTheLongerTheyAre) {
   EXPECT_FALSE(plan_memory({shape, policy_of("int4"), 640, 1, 0, 0}).ok());
 }
 
+// input: with max_sequences and without a budget. What so many sequences take is a budget for just
+// so many; a byte less holds one less, or is refused with both figures.
+void expect_filled_budget(MemoryPlanInput input) {
+  const uint64_t bytes = plan_memory(input)->total_bytes;
+  const int64_t sequences = std::exchange(input.max_sequences, 0);
+  input.budget_bytes = bytes;
+  EXPECT_EQ(plan_memory(input)->sequences, sequences);
+  EXPECT_EQ(plan_memory(input)->total_bytes, bytes);
+  input.budget_bytes = bytes - 1;
+  const Result<MemoryPlan> less = plan_memory(input);
+  ASSERT_EQ(less.ok(), sequences > 1);
+  if (less.ok()) {
+    EXPECT_EQ(less->sequences, sequences - 1);
+  } else {
+    EXPECT_EQ(less.error().code, ErrorCode::out_of_memory);
+    EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes) + " bytes"));
+    EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes - 1) + " bytes"));
+  }
+}
+
 TEST(MemoryPlan, ABudgetIsFilledWithStepsCounted) {
   const CacheShape shape = {{{2, 64, 0}, {2, 64, 512}}};
   for (const int64_t sequences : {1, 2, 3, 50}) {
-    MemoryPlanInput input = {shape, policy_of("int8"), 8192, sequences, 0, 2048};
-    const uint64_t bytes = plan_memory(input)->total_bytes;
-    input.max_sequences = 0;
-    input.budget_bytes = bytes;
-    EXPECT_EQ(plan_memory(input)->sequences, sequences);
-    EXPECT_EQ(plan_memory(input)->total_bytes, bytes);
-    input.budget_bytes = bytes - 1;
-    const Result<MemoryPlan> less = plan_memory(input);
-    EXPECT_EQ(less.ok(), sequences > 1);
-    if (less.ok()) {
-      EXPECT_EQ(less->sequences, sequences - 1);
-    }
+    const MemoryPlanInput input = {shape, policy_of("int8"), 8192, sequences, 0, 2048};
+    expect_filled_budget(input);
   }
 }
 
@@ -243,22 +253,9 @@ TEST(MemoryPlan, OpenSequencesHaveSlots) {
 TEST(MemoryPlan, ABudgetIsFilledWithOpenSequencesCounted) {
   for (const int64_t open : {1, 5, 30}) {
     for (const int64_t sequences : {1, 2, 7}) {
-      MemoryPlanInput input = {llama_3_8b(), policy_of("int4"), 8192, sequences, 0, 512, open};
-      const uint64_t bytes = plan_memory(input)->total_bytes;
-      input.max_sequences = 0;
-      input.budget_bytes = bytes;
-      EXPECT_EQ(plan_memory(input)->sequences, sequences);
-      EXPECT_EQ(plan_memory(input)->total_bytes, bytes);
-      input.budget_bytes = bytes - 1;
-      const Result<MemoryPlan> less = plan_memory(input);
-      ASSERT_EQ(less.ok(), sequences > 1);
-      if (less.ok()) {
-        EXPECT_EQ(less->sequences, sequences - 1);
-      } else {
-        EXPECT_EQ(less.error().code, ErrorCode::out_of_memory);
-        EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes) + " bytes"));
-        EXPECT_THAT(less.error().message, HasSubstr(std::to_string(bytes - 1) + " bytes"));
-      }
+      const MemoryPlanInput input = {llama_3_8b(), policy_of("int4"), 8192, sequences, 0, 512,
+                                     open};
+      expect_filled_budget(input);
     }
   }
   MemoryPlanInput input = {llama_3_8b(), policy_of("int4"), 8192, 1, 0, 512, -1};
