@@ -95,7 +95,7 @@ void ModelEngine::reset_prefix_cache() {
 void ModelEngine::drain(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   closed_ = true;
-  const auto empty = [this] { return unfinished_ == 0; };
+  const auto empty = [this] { return unfinished_ == 0 && untold_ == 0; };
   if (all_finished_.wait_until(lock, deadline, empty)) return;
   cancel_all_ = true;
   waker_->wake();
@@ -273,16 +273,27 @@ void ModelEngine::end_choice(int64_t id, Active& active, size_t choice, FinishRe
                                          static_cast<double>(later));
     }
   }
-  active.state->finish(active.error);
   finished_.push_back(id);
 }
 
+// Whoever hears that a request has finished finds it in the statistics, and its place free.
 void ModelEngine::remove_finished() {
   if (finished_.empty()) return;
-  for (const int64_t id : finished_) active_.erase(id);
-  const std::lock_guard lock(mutex_);
-  unfinished_ -= static_cast<int64_t>(finished_.size());
+  std::vector<std::pair<std::shared_ptr<GenerationState>, Status>> ended;
+  for (const int64_t id : finished_) {
+    const auto active = active_.extract(id);
+    ended.emplace_back(std::move(active.mapped().state), std::move(active.mapped().error));
+  }
   finished_.clear();
+  publish();
+  {
+    const std::lock_guard lock(mutex_);
+    unfinished_ -= static_cast<int64_t>(ended.size());
+    untold_ = static_cast<int64_t>(ended.size());
+  }
+  for (const auto& [state, error] : ended) state->finish(error);
+  const std::lock_guard lock(mutex_);
+  untold_ = 0;
   if (unfinished_ == 0) all_finished_.notify_all();
 }
 

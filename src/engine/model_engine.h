@@ -99,6 +99,7 @@ class ModelEngine final : public Engine {
   mutable std::mutex mutex_;
   std::vector<Submitted> inbox_;
   int64_t unfinished_ = 0;  // requests, those in the inbox included
+  int64_t untold_ = 0;      // finished ones whose callers don't know yet
   std::condition_variable all_finished_;
   bool closed_ = false;      // no new requests
   bool cancel_all_ = false;  // what runs ends

@@ -261,6 +261,25 @@ TEST(Engine, CancelAtAnyMomentIsHarmless) {
   EXPECT_EQ(engine->stats().running, 0);
 }
 
+// Who hears of an answer's end may ask at once: it is counted, and its place is free.
+TEST(Engine, AnEndThatWasToldIsCountedAndItsPlaceFree) {
+  const auto model = tiny_model("llama");
+  EngineOptions options = engine_options("int4", 256);
+  options.max_running = 1;
+  options.max_waiting = 0;
+  const auto engine = make_engine(*model, options);
+  const auto ended = static_cast<size_t>(FinishReason::length);
+  for (uint64_t i = 1; i <= 200; ++i) {
+    const auto reader = Reader::submit(*engine, request_of(some_prompt(5, 1), 2));
+    ASSERT_NE(reader, nullptr);
+    reader->read_all();
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.finished[ended], i);
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.generation_tokens, 2 * i);
+  }
+}
+
 TEST(Engine, DeadlinesEndWhatIsLate) {
   const auto model = tiny_model("llama");
   const auto engine = make_engine(*model, engine_options("int4", 512));
