@@ -16,6 +16,7 @@ MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content
 
 class Client(ServedCase):
     def setUp(self):
+        super().setUp()
         self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none", max_retries=0)
         self.addCleanup(self.client.close)
 
