@@ -132,6 +132,16 @@ class Answers(ServedCase):
         back = self.server.post("/detokenize", tokens=tokens["tokens"])["prompt"]
         self.assertTrue(back.endswith("Hello \u00e9\u20ac"))
 
+    def test_what_a_client_needs_to_work_by_tokens(self):
+        status, text = self.server.ask("GET", "/tokenizer_info")
+        self.assertEqual(status, 200)
+        info = json.loads(text)
+        for name, token in (("bos_token", 256), ("eos_token", 257)):
+            ids = self.server.post("/tokenize", prompt=info[name], add_special_tokens=False)
+            self.assertEqual(ids["tokens"], [token])
+        self.assertIn("messages", info["chat_template"])
+        self.assertNotIn(str(self.models), text)
+
     def test_a_prefix_is_found_again(self):
         ids = [(7 * i) % 200 for i in range(300)]
         self.server.post("/v1/completions", prompt=ids, max_tokens=1)
