@@ -77,6 +77,7 @@ class Client(ServedCase):
 
 if __name__ == "__main__":
     if openai is None:
-        print("openai_client_test: skipped, the package openai isn't installed here")
+        print("openai_client_test: skipped, the package openai isn't installed here "
+              "(scripts/python_packages.sh test/server/requirements.txt build/python)")
         sys.exit(77)
     unittest.main()
