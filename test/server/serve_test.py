@@ -232,6 +232,15 @@ class Program(ServedCase):
         self.assertTrue(any("\"code\":503" in end for end in ends), ends)
         self.assertTrue(all(end == "[DONE]" or "\"error\"" in end for end in ends), ends)
 
+    def test_a_signal_while_it_loads(self):
+        for delay_s in (0, 0.005, 0.01, 0.02, 0.04):
+            process = subprocess.Popen([served.KVART, "serve", self.models / "llama.gguf", "--port",
+                                        "0", "-t", "1"], stderr=subprocess.DEVNULL)
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGTERM)
+            # Before the program has begun, the system ends it.
+            self.assertIn(process.wait(timeout=30), (0, -signal.SIGTERM))
+
     def test_a_second_signal_ends_it_at_once(self):
         server = Served(self.models / "llama.gguf", "--max-num-batched-tokens", "8",
                         "--max-num-seqs", "8")
