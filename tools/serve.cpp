@@ -89,7 +89,8 @@ class Serve {
     const int wanted = server.max_connections;
     server.max_connections = connections_that_fit(wanted);
     if (server.max_connections < wanted) {
-      say(fmt::format("{} connections at most, not {}: the system allows this process no more open "
+      say(
+          fmt::format("{} connections at most, not {}: the system allows this process no more open "
                       "files (ulimit -n)",
                       server.max_connections, wanted));
     }

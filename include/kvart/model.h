@@ -70,13 +70,13 @@ class Model {
   // name. Empty outside the vocabulary.
   [[nodiscard]] virtual std::string token_bytes(int32_t token) const = 0;
   [[nodiscard]] virtual bool ends_generation(int32_t token) const = 0;
-  [[nodiscard]] virtual TokenizerInfo tokenizer_info() const = 0;
 
   // The prompt's tokens of a conversation, ready for the assistant's answer. Special tokens come
   // from the template only: their text inside a message, a tool or a name stays text. Error: a
   // template that Kvart can't run, a role that it refuses, JSON text that isn't right.
   [[nodiscard]] virtual Result<std::vector<int32_t>> chat_tokens(
       std::span<const ChatMessage> messages, const ChatOptions& options = {}) const = 0;
+  [[nodiscard]] virtual TokenizerInfo tokenizer_info() const = 0;
 };
 
 }  // namespace kvart

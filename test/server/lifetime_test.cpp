@@ -1,6 +1,6 @@
 // Clients that vanish, idle or crawl, and servers that stop (cases D01, D20, D25, D28).
-#include <gmock/gmock.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
