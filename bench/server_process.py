@@ -4,6 +4,7 @@
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -19,6 +20,10 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def percentile(ordered, share):
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 def kvart_json(kvart, words):
@@ -42,13 +47,15 @@ def pool_bytes(kvart, model, policy, context, sequences, running):
 
 
 class Server:
-    """`kvart serve` as a child process."""
+    """`kvart serve` as a child process; open_files: how many it may have, if not as many as we."""
 
-    def __init__(self, kvart, model, options):
+    def __init__(self, kvart, model, options, open_files=None):
         self.port = free_port()
         self.command = [kvart, "serve", model, "--port", str(self.port), *map(str, options)]
         self.started = time.monotonic()
-        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL)
+        limit = open_files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE,
+                                                           (open_files, open_files)))
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, preexec_fn=limit)
         self.ready_s = self.wait_until_ready()
 
     def wait_until_ready(self, limit_s=300):
@@ -86,6 +93,14 @@ class Server:
         finally:
             connection.close()
 
+    def reset_prefix_cache(self):
+        connection = self.connect(60)
+        try:
+            connection.request("POST", "/reset_prefix_cache")
+            connection.getresponse().read()
+        finally:
+            connection.close()
+
     def metrics(self):
         values = {}
         for line in self.get("/metrics")[1].decode().splitlines():
@@ -93,6 +108,9 @@ class Server:
                 name, value = line.rsplit(" ", 1)
                 values[name] = float(value)
         return values
+
+    def status(self):
+        return json.loads(self.get("/v1/status")[1])
 
     def metric(self, name):
         """The sum over all labels."""

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 
-from server_process import Server, pool_bytes, refused, stream, whole
+from server_process import Server, percentile, pool_bytes, refused, stream, whole
 
 WORDS = (
     "river stone window silver garden engine winter letter music candle forest bridge "
@@ -212,10 +212,6 @@ def soak(args, server, requests, right):
             "preemptions": server.metric("vllm:num_preemptions_total"),
             "generation_tokens": server.metric("vllm:generation_tokens_total"),
             "prefix_hits_tokens": server.metric("vllm:prefix_cache_hits_total")}
-
-
-def percentile(ordered, share):
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 def print_figures(figures):

@@ -8,9 +8,15 @@ packages=(
   libpcre2-dev libutf8proc-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libboost-dev libgtest-dev libgmock-dev
 )
+# Without these a test skips.
+optional=()
 case "${1:-build}" in
   build) ;;
-  test) packages+=(clang clang-tidy clang-format-14 binutils) ;;
+  test)
+    packages+=(clang clang-tidy clang-format-14 binutils)
+    # Ubuntu's package is an empty one that wants another installer.
+    if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then optional+=(chromium); fi
+    ;;
   *)
     echo "usage: setup.sh [build|test]" >&2
     exit 1
@@ -29,27 +35,37 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 
-missing=()
-for package in "${packages[@]}"; do
-  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$state" = installed ] || missing+=("$package")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
+missing_of() {
+  local package state
+  for package in "$@"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || echo "$package"
+  done
+}
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-  if ! command -v sudo >/dev/null; then
-    echo "setup: as root, run: apt-get install ${missing[*]}" >&2
-    exit 1
-  fi
-  as_root=(sudo)
-fi
-echo "setup: installing ${missing[*]}" >&2
 # One root shell for both steps, so that a password is asked for once.
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
-  options="-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq"
-  apt-get $options update && apt-get $options -y --no-install-recommends install "$@"
-' sh "${missing[@]}" >&2 || {
-  echo "setup: could not install: ${missing[*]}; is the network there?" >&2
-  exit 1
+install_packages() {
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "setup: as root, run: apt-get install $*" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "setup: installing $*" >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c '
+    options="-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -qq"
+    apt-get $options update && apt-get $options -y --no-install-recommends install "$@"
+  ' sh "$@" >&2 || {
+    echo "setup: could not install: $*; is the network there?" >&2
+    return 1
+  }
+}
+
+mapfile -t missing < <(missing_of "${packages[@]}")
+[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+mapfile -t missing < <(missing_of "${optional[@]}")
+[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || {
+  echo "setup: going on without ${missing[*]}: the tests that need it skip" >&2
 }

@@ -86,7 +86,14 @@ class Serve {
     if (server.model_names.empty()) server.model_names = {default_model_name(options_.model)};
     server.version = KVART_VERSION;
     server.cache_words = policy_.name;
-    server.max_connections = connections_that_fit(server.max_connections);
+    const int wanted = server.max_connections;
+    server.max_connections = connections_that_fit(wanted);
+    if (server.max_connections < wanted) {
+      say(
+          fmt::format("{} connections at most, not {}: the system allows this process no more open "
+                      "files (ulimit -n)",
+                      server.max_connections, wanted));
+    }
     server.shutdown_timeout =
         std::chrono::milliseconds(static_cast<int64_t>(options_.shutdown_timeout_s * 1000));
     server.handle_signals = true;

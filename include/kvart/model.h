@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,13 @@ struct ChatOptions {
   std::string tools{};  // JSON text of a list, or empty: none
   std::string names{};  // JSON text of an object: more names for the template; or empty
   bool add_generation_prompt = true;
+};
+
+// What a client that splits texts itself must know.
+struct TokenizerInfo {
+  std::optional<int32_t> bos{}, eos{};  // begin and end of a text; none: the vocabulary has none
+  bool adds_bos = false;                // tokenize() puts bos in front
+  std::string chat_template{};          // Jinja; what chat_tokens() runs
 };
 
 // Bytes of text for one token after the other, whole characters only.
@@ -68,6 +76,7 @@ class Model {
   // template that Kvart can't run, a role that it refuses, JSON text that isn't right.
   [[nodiscard]] virtual Result<std::vector<int32_t>> chat_tokens(
       std::span<const ChatMessage> messages, const ChatOptions& options = {}) const = 0;
+  [[nodiscard]] virtual TokenizerInfo tokenizer_info() const = 0;
 };
 
 }  // namespace kvart

@@ -41,6 +41,9 @@ class LoadedModel : public Model {
   [[nodiscard]] bool ends_generation(int32_t token) const override {
     return tokenizer_.is_end_of_generation(token);
   }
+  [[nodiscard]] TokenizerInfo tokenizer_info() const override {
+    return {tokenizer_.bos(), tokenizer_.eos(), tokenizer_.add_bos(), chat_.source()};
+  }
   [[nodiscard]] Result<std::vector<int32_t>> chat_tokens(
       std::span<const ChatMessage> messages, const ChatOptions& options = {}) const override;
 

@@ -121,6 +121,8 @@ void Connection::on_request() {
       return respond(200, "text/plain; version=0.0.4; charset=utf-8", service.metrics_body());
     case Action::status:
       return respond(200, json_type, service.status_body());
+    case Action::tokenizer_info:
+      return respond(200, json_type, service.tokenizer_info_body());
     case Action::reset_prefix_cache:
       service.engine().reset_prefix_cache();
       return respond(200, no_type, "");

@@ -8,7 +8,7 @@ namespace kvart::server {
 namespace {
 
 // path, action, GET, POST, open
-constexpr std::array<Route, 13> table = {{
+constexpr std::array<Route, 14> table = {{
     {"/", Action::page, true, false, true},
     {"/health", Action::health, true, false, true},
     {"/ping", Action::health, true, true, true},
@@ -21,6 +21,7 @@ constexpr std::array<Route, 13> table = {{
     {"/v1/chat/completions", Action::chat, false, true, false},
     {"/tokenize", Action::tokenize, false, true, false},
     {"/detokenize", Action::detokenize, false, true, false},
+    {"/tokenizer_info", Action::tokenizer_info, true, false, false},
     {"/reset_prefix_cache", Action::reset_prefix_cache, false, true, false},
 }};
 

@@ -19,6 +19,7 @@ enum class Action {
   chat,
   tokenize,
   detokenize,
+  tokenizer_info,
   reset_prefix_cache,
 };
 

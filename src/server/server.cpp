@@ -139,7 +139,7 @@ class HttpServer : public Server {
   void accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
-      if (error) return accept_later();
+      if (error) return recover(error);
       Hub& hub = hub_;
       const int most = hub.service.options().max_connections;
       // Where none waits for a request, all are being answered: the new one is closed.
@@ -150,12 +150,17 @@ class HttpServer : public Server {
     });
   }
 
-  // No file is left for another connection, as a rule.
-  void accept_later() {
-    hub_.evict();
+  // Where the system has no file or memory for another connection, the one that is idle for longest
+  // gives its own, at once: those who wait to be accepted may be many.
+  void recover(const boost::system::error_code& error) {
+    if (error == net::error::connection_aborted) return accept();  // gone before we came
+    const bool full = error == net::error::no_descriptors || error == net::error::no_memory ||
+                      error == net::error::no_buffer_space ||
+                      error == boost::system::errc::too_many_files_open_in_system;
+    if (full && hub_.evict()) return accept();
     timer_.expires_after(look_again);
-    timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error && acceptor_.is_open()) accept();
+    timer_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled && acceptor_.is_open()) accept();
     });
   }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "server/logprobs.h"
 #include "server/metrics.h"
 
 namespace kvart::server {
@@ -96,6 +97,22 @@ std::string Service::model_body(const std::string& name) const {
     if (one == name) return json_text(model_json(name));
   }
   return {};
+}
+
+// What vLLM answers of its tokenizer_config.json, as far as it means the same here.
+std::string Service::tokenizer_info_body() const {
+  const TokenizerInfo info = model_.tokenizer_info();
+  const auto name = [this](std::optional<int32_t> token) {
+    return token ? Json(token_text(model_, *token)) : Json();
+  };
+  Json json;
+  json["tokenizer_class"] = "kvart";
+  json["bos_token"] = name(info.bos);
+  json["eos_token"] = name(info.eos);
+  json["add_bos_token"] = info.adds_bos;
+  json["chat_template"] = info.chat_template;
+  json["model_max_length"] = limits_.context_tokens;
+  return json_text(json);
 }
 
 std::string Service::metrics_body() const {

@@ -39,6 +39,7 @@ class Service {
   [[nodiscard]] std::string version_body() const;
   [[nodiscard]] std::string models_body() const;
   [[nodiscard]] std::string model_body(const std::string& name) const;  // empty: no such one
+  [[nodiscard]] std::string tokenizer_info_body() const;
   [[nodiscard]] std::string metrics_body() const;
   [[nodiscard]] std::string status_body() const;
 

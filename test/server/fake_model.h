@@ -43,6 +43,9 @@ class FakeModel : public Model {
     return token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : std::string();
   }
   [[nodiscard]] bool ends_generation(int32_t token) const override { return token == fake_eos; }
+  [[nodiscard]] TokenizerInfo tokenizer_info() const override {
+    return {fake_bos, fake_eos, true, "{{ messages }}"};
+  }
   [[nodiscard]] Result<std::vector<int32_t>> chat_tokens(
       std::span<const ChatMessage> messages, const ChatOptions& options = {}) const override {
     std::string text = options.tools + options.names;

@@ -34,6 +34,11 @@ TEST(Http, AnswersOnEachRoute) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt": "a"})")).json()["count"], 2);
   EXPECT_EQ(server.ask(post("/detokenize", R"({"tokens": [97]})")).json()["prompt"], "a");
+  const Json tokenizer = server.ask(get("/tokenizer_info")).json();
+  EXPECT_EQ(tokenizer["bos_token"], "<s>");
+  EXPECT_EQ(tokenizer["eos_token"], "</s>");
+  EXPECT_EQ(tokenizer["add_bos_token"], true);
+  EXPECT_EQ(tokenizer["chat_template"], "{{ messages }}");
   EXPECT_EQ(server.ask(post("/reset_prefix_cache", "")).status, 200);
   EXPECT_EQ(server.engine.resets, 1);
   EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).json()["choices"][0]["text"], "abcde");

@@ -1,6 +1,8 @@
 // Clients that vanish, idle or crawl, and servers that stop (cases D01, D20, D25, D28).
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "server/raw_client.h"
 
@@ -137,6 +139,31 @@ TEST(Lifetime, IdleConnectionsGiveWay) {
   // It waits for none of them; how fast it is, bench/soak.py measures.
   EXPECT_LT(*std::max_element(times.begin(), times.end()), milliseconds(5000));
   EXPECT_FALSE(server.engine.last()->cancelled());
+}
+
+// The system has no file for another connection: the idle give way, and who asks isn't kept waiting
+// for long behind all of them.
+TEST(Lifetime, WithoutAFileLeftTheIdleGiveWay) {
+  const RunningServer server;
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<RawClient>());
+  RawClient asks;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int first_free = ::open("/dev/null", O_RDONLY);
+  ASSERT_GE(first_free, 0);
+  ::close(first_free);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(first_free) + 10;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (const auto& client : idle) client->connect(server.port());
+  const auto taken = time_of([&] {
+    asks.connect(server.port());
+    asks.send(get("/health"));
+    EXPECT_EQ(asks.response(20'000).status, 200);
+  });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LT(taken, milliseconds(3000));  // 300 pauses of the acceptor would be twice that
 }
 
 TEST(Lifetime, StoppingLetsRunningRequestsFinish) {

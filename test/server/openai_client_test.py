@@ -16,6 +16,7 @@ MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content
 
 class Client(ServedCase):
     def setUp(self):
+        super().setUp()
         self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none", max_retries=0)
         self.addCleanup(self.client.close)
 
@@ -76,6 +77,7 @@ class Client(ServedCase):
 
 if __name__ == "__main__":
     if openai is None:
-        print("openai_client_test: skipped, the package openai isn't installed here")
+        print("openai_client_test: skipped, the package openai isn't installed here "
+              "(scripts/python_packages.sh test/server/requirements.txt build/python)")
         sys.exit(77)
     unittest.main()

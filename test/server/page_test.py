@@ -137,6 +137,7 @@ class Browser:
 
 class Page(ServedCase):
     def setUp(self):
+        super().setUp()
         self.browser = Browser()
         self.addCleanup(self.browser.close)
 

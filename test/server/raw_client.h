@@ -33,10 +33,15 @@ struct Response {
 
 class RawClient {
  public:
-  explicit RawClient(int port, int receive_bytes = 0) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // It has its file, but isn't connected.
+  RawClient() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {}
+  explicit RawClient(int port, int receive_bytes = 0) : RawClient() {
     if (receive_bytes > 0) {
       ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     }
+    connect(port);
+  }
+  void connect(int port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));

@@ -132,6 +132,16 @@ class Answers(ServedCase):
         back = self.server.post("/detokenize", tokens=tokens["tokens"])["prompt"]
         self.assertTrue(back.endswith("Hello \u00e9\u20ac"))
 
+    def test_what_a_client_needs_to_work_by_tokens(self):
+        status, text = self.server.ask("GET", "/tokenizer_info")
+        self.assertEqual(status, 200)
+        info = json.loads(text)
+        for name, token in (("bos_token", 256), ("eos_token", 257)):
+            ids = self.server.post("/tokenize", prompt=info[name], add_special_tokens=False)
+            self.assertEqual(ids["tokens"], [token])
+        self.assertIn("messages", info["chat_template"])
+        self.assertNotIn(str(self.models), text)
+
     def test_a_prefix_is_found_again(self):
         ids = [(7 * i) % 200 for i in range(300)]
         self.server.post("/v1/completions", prompt=ids, max_tokens=1)
@@ -221,6 +231,15 @@ class Program(ServedCase):
             ends = [stream.result()[-1] for stream in streams]
         self.assertTrue(any("\"code\":503" in end for end in ends), ends)
         self.assertTrue(all(end == "[DONE]" or "\"error\"" in end for end in ends), ends)
+
+    def test_a_signal_while_it_loads(self):
+        for delay_s in (0, 0.005, 0.01, 0.02, 0.04):
+            process = subprocess.Popen([served.KVART, "serve", self.models / "llama.gguf", "--port",
+                                        "0", "-t", "1"], stderr=subprocess.DEVNULL)
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGTERM)
+            # Before the program has begun, the system ends it.
+            self.assertIn(process.wait(timeout=30), (0, -signal.SIGTERM))
 
     def test_a_second_signal_ends_it_at_once(self):
         server = Served(self.models / "llama.gguf", "--max-num-batched-tokens", "8",

@@ -9,12 +9,10 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import unittest
 
-KVART = sys.argv.pop(1) if len(sys.argv) > 1 else "kvart"
-TINY_MODELS = pathlib.Path(__file__).parents[1] / "model/tiny/tiny_models.py"
+sys.path.insert(1, str(pathlib.Path(__file__).parents[1] / "tools"))
+from cli import KVART, TinyModelCase  # noqa: E402
 
 
 class Served:
@@ -89,16 +87,13 @@ class Served:
             self.process.stderr.close()
 
 
-class ServedCase(unittest.TestCase):
+class ServedCase(TinyModelCase):
     """Tests that share one server of the tiny llama."""
 
     arguments = ()
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.models = pathlib.Path(folder.name)
-        subprocess.run([sys.executable, TINY_MODELS, folder.name], check=True, timeout=300)
+        super().setUpClass()
         cls.server = Served(cls.models / "llama.gguf", *cls.arguments)
         cls.addClassCleanup(cls.server.stop)
