@@ -1,5 +1,5 @@
 // Text in and out of a model: chat templates, special tokens that users write, begin of sequence,
-// and the fingerprint (cases B21, C27, C30).
+// and the fingerprint.
 #include "model/loaded_model.h"
 
 #include <gmock/gmock.h>

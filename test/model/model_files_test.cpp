@@ -1,5 +1,4 @@
-// A model's files: split GGUF, shards with an index, folders that lack something, e4m3 weights
-// (cases A13, A15, C19, C26, C34).
+// A model's files: split GGUF, shards with an index, folders that lack something, e4m3 weights.
 #include "model/model_files.h"
 
 #include <gmock/gmock.h>

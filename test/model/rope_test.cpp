@@ -1,5 +1,4 @@
-// The angles of every scaling rule are transformers' (test/oracle/rope.py), near and far (case
-// C32).
+// The angles of every scaling rule are transformers' (test/oracle/rope.py), near and far.
 #include "model/rope.h"
 
 #include <gtest/gtest.h>

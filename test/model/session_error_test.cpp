@@ -1,5 +1,5 @@
 // What a session does when something goes wrong: numbers that are none, sequences that are lost,
-// contexts that are full, sessions made anew (cases A14, B10, B17, B25).
+// contexts that are full, sessions made anew.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

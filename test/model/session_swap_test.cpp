@@ -1,5 +1,5 @@
 // A sequence that is given up and started again: its blocks come back from host memory, or are
-// computed again, and its answer is the same bit for bit (cases A14, B09, B14, B36). And what
+// computed again, and its answer is the same bit for bit. And what
 // sealing loses in service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Weights read by name: each tensor is used exactly once or the file is refused (case C34), and
+// Weights read by name: each tensor is used exactly once or the file is refused, and
 // what can't fit in memory is refused before it is read.
 #include "model/weights.h"
 

@@ -1,4 +1,4 @@
-// Bodies and streams of answers (cases D24, D25): shapes, indices, logprobs, usage, the end.
+// Bodies and streams of answers: shapes, indices, logprobs, usage, the end.
 #include "server/answer.h"
 
 #include <gmock/gmock.h>
@@ -205,8 +205,7 @@ TEST_F(AnswerTest, EachPromptIsAnsweredUpToTheContextsEnd) {
     for (int i = 1; i < 4090; ++i) more += ",1";
     return more;
   }();
-  const Json json =
-      body("{\"prompt\": [[" + ids + "], [1]], \"min_tokens\": 8}");
+  const Json json = body("{\"prompt\": [[" + ids + "], [1]], \"min_tokens\": 8}");
   EXPECT_EQ(json["choices"][0]["text"], "abcdef");
   EXPECT_EQ(json["choices"][1]["text"], "abcdefghijklmnop");
 }

@@ -1,5 +1,4 @@
-// Bodies of requests: what is taken, what is refused and with which field named (cases D05, D07,
-// D08, D10, D17).
+// Bodies of requests: what is taken, what is refused and with which field named.
 #include "server/api_request.h"
 
 #include <gmock/gmock.h>
@@ -316,7 +315,7 @@ TEST(Chat, LogprobsAndTokens) {
             3);
 }
 
-// The prompt's length against the context of 100 (case D06).
+// The prompt's length against the context of 100.
 TEST(Prompts, TheContextIsTheLimit) {
   const FakeModel model;
   const auto prompts_of = [&](size_t tokens, const std::string& more) {

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""bench/connections.py on a tiny model: 500 clients vanish, 10,000 idle, files run out (cases D01,
-D20; lifetime_test has slow clients). Arguments: KVART, a folder with a tiny model, a scratch
-folder."""
+"""bench/connections.py on a tiny model: 500 clients vanish, 10,000 idle, files run out
+(lifetime_test has slow clients). Arguments: KVART, a folder with a tiny model, a scratch folder."""
 
 import json
 import os

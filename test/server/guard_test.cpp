@@ -1,4 +1,4 @@
-// Keys, hosts, origins and paths (cases D13, D15).
+// Keys, hosts, origins and paths.
 #include "server/guard.h"
 
 #include <gtest/gtest.h>

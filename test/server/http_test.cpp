@@ -1,5 +1,4 @@
-// HTTP over raw sockets: framing, pipelining, refusals, keys, hosts and origins (cases D06, D13,
-// D14, D15).
+// HTTP over raw sockets: framing, pipelining, refusals, keys, hosts and origins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Clients that vanish, idle or crawl, and servers that stop (cases D01, D20, D25, D28).
+// Clients that vanish, idle or crawl, and servers that stop.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ FOREIGN_WORDS = re.compile(
     r"(?i)\b(?:issue|ticket|pull request|pr)\s*#?\d+"
     r"|\b(?:this|previous|next|last|another|earlier|helper) session\b"
     r"|\.\./shared\b|\bcases\.md\b|\breference/(?:kernels|methods|style|conventions)\b"
-    r"|\bdevice machine\b|\bpypi\.org\b|\bpythonhosted\b|\bhuggingface\.co\b")
+    r"|\bcases? [a-e]\d{2}\b|\bdevice machine\b|\bpypi\.org\b|\bpythonhosted\b|\bhuggingface\.co\b")
 
 # One default in the cache's configuration may name a format, as may what is listed here: path ->
 # names.

@@ -94,7 +94,7 @@ class Checks(unittest.TestCase):
     def test_words(self):
         check = tidy.check_words
         for text in ("FIX" + "ME", "x // TO" + "DO: y", "/ro" + "ot/x", "in /tm" + "p/x",
-                     "iss" + "ue #7", "py" + "pi.org", "../sha" + "red/x"):
+                     "iss" + "ue #7", "py" + "pi.org", "../sha" + "red/x", "(cas" + "es B21"):
             with self.subTest(text):
                 self.assertEqual(len(findings(check, {"docs/a.md": text})), 1)
         self.expect(check, {"docs/a.md": "todo list, an issue, build/tmp/x, /usr/include, session"})

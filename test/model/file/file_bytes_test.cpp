@@ -1,4 +1,4 @@
-// Files in memory: what is loaded is the file, and a file that changes ends in an error (case C06).
+// Files in memory: what is loaded is the file, and a file that changes ends in an error.
 #include "model/file/file_bytes.h"
 
 #include <gmock/gmock.h>

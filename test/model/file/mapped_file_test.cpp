@@ -1,5 +1,4 @@
-// Mapped files: they read as the file does, and one that shrinks ends in an error, not a signal
-// (case C06).
+// Mapped files: they read as the file does, and one that shrinks ends in an error, not a signal.
 #include "model/file/mapped_file.h"
 
 #include <fcntl.h>

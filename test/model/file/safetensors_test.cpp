@@ -1,5 +1,4 @@
-// safetensors files: right ones in every arrangement, and wrong ones in every field (cases C21,
-// C23, C24, C26).
+// safetensors files: right ones in every arrangement, and wrong ones in every field.
 #include "model/file/safetensors.h"
 
 #include <gmock/gmock.h>
