@@ -71,6 +71,12 @@ class Session {
   // Starts a sequence; the first cached_tokens() of `prompt` are already there (at most
   // prompt.size() - 1).
   virtual Result<SequenceId> start(std::span<const int32_t> prompt, std::string_view salt) = 0;
+  // Whether a sequence that starts with what is cached of `prompt` would find room for `length`
+  // tokens in all, in whatever steps, if no other sequence took any. Where no other holds anything
+  // that is so for every length up to context_tokens. Changes nothing, so that one that waits may
+  // ask again and again. Precondition: length >= prompt.size().
+  [[nodiscard]] virtual bool can_start(std::span<const int32_t> prompt, std::string_view salt,
+                                       int64_t length) const = 0;
   [[nodiscard]] virtual int64_t cached_tokens(SequenceId sequence) const = 0;
   [[nodiscard]] virtual int64_t length(SequenceId sequence) const = 0;
 

@@ -87,6 +87,15 @@ class KvCache {
   virtual Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) = 0;
   [[nodiscard]] virtual int64_t cached_tokens(SequenceId) const = 0;
 
+  // Whether a sequence that starts with what is cached of `tokens` would find room for `length`
+  // tokens in all, however they are cut into final steps of at most step_tokens, if no other
+  // sequence took any. Where no other holds anything that is so for every length up to the plan's
+  // context, with the plan's steps. Changes nothing, neither LRU order nor hit counters. False if
+  // the system has no memory for the look-up. Precondition: length is at least tokens.size(), and
+  // step_tokens 1.
+  [[nodiscard]] virtual bool can_start(std::span<const int32_t> tokens, std::string_view salt,
+                                       int64_t length, int64_t step_tokens) const = 0;
+
   // Makes room for tokens.size() more tokens after the appended ones, evicting unreferenced cached
   // blocks if needed; all or nothing. Error out_of_memory: nothing changed. Precondition: no
   // uncommitted tokens, or, for `speculative`, only speculative ones.

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "cache/page_layout.h"
+#include "cache/window_blocks.h"
 
 namespace kvart {
 
@@ -91,11 +92,6 @@ SequenceBlocks blocks_of_sequence(const MemoryPlanInput& input) {
   return {full - std::min(sinks, full), std::min(sinks, all) + (all > sinks ? 1 : 0)};
 }
 
-// Full blocks before an open one that a window reaches at most.
-int64_t blocks_in_window(int window) {
-  return (int64_t{window} + block_tokens - 2) / block_tokens;
-}
-
 void set_blocks_per_sequence(GroupPlan& group, const SequenceBlocks& full) {
   group.pages_per_sequence = full.pages;
   group.slots_per_sequence = full.slots;
@@ -116,21 +112,19 @@ int64_t bounded_product(int64_t sequences, int64_t each, int64_t most) {
 // What steps need beyond the blocks of the sequences. A sequence whose step ends d blocks after the
 // one in which it began holds the n blocks in the window of its first query, that query's own block
 // and, of the d new ones, those that the next step sees, at most n + 1.
-//   Pages: n, and one for each block filled that is still seen. To fill k blocks takes at least
-//   64 (k - 1) + 1 tokens.
-//   Slots: n + 1 + min(n + 1, d), where all are sinks. To get d blocks on takes at least
-//   64 (d - 1) + 2 tokens.
-// pages_per_sequence and slots_per_sequence hold k = 1 and d = 1.
+//   Pages: n, and one for each block filled that is still seen.
+//   Slots: n + 1 + min(n + 1, d), where all are sinks.
+// pages_per_sequence and slots_per_sequence hold one block filled and d = 1.
 void set_step_blocks(GroupPlan& group, const SequenceBlocks& full, int64_t sequences,
                      int64_t open_sequences, int64_t step_tokens) {
   if (group.window == 0) return;
   const int64_t n = blocks_in_window(group.window);
   group.step_pages =
       bounded_product(sequences, std::min(full.pages, 2 * n + 1) - group.pages_per_sequence,
-                      (step_tokens - 1) / block_tokens);
+                      more_blocks_filled(step_tokens));
   group.step_slots =
       bounded_product(open_sequences, std::min(full.slots, 2 * n + 2) - group.slots_per_sequence,
-                      std::max<int64_t>(0, step_tokens - 2) / block_tokens);
+                      more_blocks_begun(step_tokens));
 }
 
 // Whether the bytes of a block fit in 64 bits, in any format.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/window_blocks.h"
 
 namespace kvart {
 
@@ -164,6 +165,46 @@ Result<SequenceId> PagedKvCache::start(std::span<const int32_t> tokens, std::str
 
 int64_t PagedKvCache::cached_tokens(SequenceId id) const {
   return get(id).cached;
+}
+
+// Blocks of the prefix that others refer to cost nothing, but don't become free either when they
+// leave the window.
+PagedKvCache::Room PagedKvCache::room_to_start(size_t group, std::span<const FoundBlock> prefix,
+                                               int64_t length, int64_t step_tokens) const {
+  const BlockGroup& blocks = groups_[group];
+  const auto first = static_cast<int64_t>(prefix.size());
+  const int64_t end = blocks_for(length);
+  const int64_t sealed = std::max(first, sink_blocks_);  // the blocks from this one on get pages
+  Room room;
+  room.pages = std::max<int64_t>(0, length / block_tokens - sealed);
+  room.slots = std::max<int64_t>(0, std::min(end, sink_blocks_) - first) + (end > sealed ? 1 : 0);
+  for (int64_t block = blocks.first_visible(first); block < first; ++block) {
+    const int32_t node = prefix[index_of(block)].node;
+    const BlockPlace place = blocks.place_of(index_.block(node, static_cast<int>(group)));
+    if (place.page >= 0 && blocks.pages.is_cached(place.page)) ++room.pages;
+    if (place.slot >= 0 && blocks.slots.is_cached(place.slot)) ++room.slots;
+  }
+  if (blocks.is_full_attention()) return room;
+  // Never more at a time than the plan counts for a sequence and its step.
+  const int64_t n = blocks_in_window(blocks.window());
+  room.pages = std::min(room.pages, n + 1 + std::min(n, more_blocks_filled(step_tokens)));
+  room.slots = std::min(room.slots, n + 2 + std::min(n, more_blocks_begun(step_tokens)));
+  return room;
+}
+
+bool PagedKvCache::can_start(std::span<const int32_t> tokens, std::string_view salt, int64_t length,
+                             int64_t step_tokens) const try {
+  KVART_CHECK(length >= static_cast<int64_t>(tokens.size()) && step_tokens > 0,
+              "%lld tokens in steps of %lld", static_cast<long long>(length),
+              static_cast<long long>(step_tokens));
+  std::vector<FoundBlock> prefix;
+  if (prefix_caching_) prefix = find_prefix(tokens, salt);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!can_have(groups_[g].counts(), room_to_start(g, prefix, length, step_tokens))) return false;
+  }
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 PagedKvCache::Need PagedKvCache::need_of(const BlockGroup& group, const Growth& growth,

@@ -40,6 +40,8 @@ class PagedKvCache final : public KvCache {
 
   Result<SequenceId> start(std::span<const int32_t> tokens, std::string_view salt) override;
   [[nodiscard]] int64_t cached_tokens(SequenceId id) const override;
+  [[nodiscard]] bool can_start(std::span<const int32_t> tokens, std::string_view salt,
+                               int64_t length, int64_t step_tokens) const override;
   Status reserve(SequenceId id, std::span<const int32_t> tokens, Durability durability) override;
   [[nodiscard]] bool has_room(SequenceId id, int64_t tokens) const override;
   void unreserve(SequenceId id) override;
@@ -134,6 +136,10 @@ class PagedKvCache final : public KvCache {
   SequenceId add_sequence(Sequence sequence);
   [[nodiscard]] std::vector<FoundBlock> find_prefix(std::span<const int32_t> tokens,
                                                     std::string_view salt) const;
+  // The most of a group that a sequence needs at a time that starts with `prefix`, with the cached
+  // blocks of that; see can_start.
+  [[nodiscard]] Room room_to_start(size_t group, std::span<const FoundBlock> prefix, int64_t length,
+                                   int64_t step_tokens) const;
   void take_prefix(Sequence& sequence, std::span<const FoundBlock> prefix);
   void take_memory(Sequence& sequence, const Growth& growth);
 

@@ -37,13 +37,10 @@ std::optional<int64_t> SessionMemory::start(EntryId entry, int64_t tokens, int64
   const auto all = std::span<const int32_t>(*known.tokens).first(static_cast<size_t>(tokens));
   // Of one token nothing is looked up, as the last token is always computed.
   const auto looked_up = known.prefix_cache ? all : all.first(1);
+  if (!session_.can_start(looked_up, known.salt, tokens + promised)) return std::nullopt;
   auto sequence = session_.start(looked_up, known.salt);
   if (!sequence) return std::nullopt;
   int64_t computed = session_.cached_tokens(*sequence);
-  if (!session_.has_room(*sequence, tokens - computed + promised)) {
-    session_.release(*sequence);
-    return std::nullopt;
-  }
   if (known.prefix_cache) {
     const auto restored = session_.restore(*sequence, all);
     if (restored) computed = *restored;

@@ -57,6 +57,10 @@ class ModelSession : public Session {
   Result<SequenceId> start(std::span<const int32_t> prompt, std::string_view salt) override {
     return cache_->start(prompt, salt);
   }
+  [[nodiscard]] bool can_start(std::span<const int32_t> prompt, std::string_view salt,
+                               int64_t length) const override {
+    return cache_->can_start(prompt, salt, length, options_.max_step_tokens);
+  }
   [[nodiscard]] int64_t cached_tokens(SequenceId sequence) const override {
     return cache_->cached_tokens(sequence);
   }

@@ -44,6 +44,9 @@ class VectorKvCache final : public KvCache {
     return static_cast<SequenceId>(sequences_.size()) - 1;
   }
   int64_t cached_tokens(SequenceId) const override { return 0; }
+  bool can_start(std::span<const int32_t>, std::string_view, int64_t, int64_t) const override {
+    return true;
+  }
 
   Status reserve(SequenceId id, std::span<const int32_t> tokens, Durability durability) override {
     Sequence& s = sequences_[id];

@@ -187,6 +187,14 @@ class Twins {
     const std::vector<int32_t> prompt = random_text();
     const std::string salt =
         pick(0, 2) == 0 ? "" : "a salt that no string holds without memory of its own";
+    const auto length = static_cast<int64_t>(prompt.size()) + 100;
+    fallible(
+        "can_start",
+        [&](KvCache& cache) {
+          return cache.can_start(prompt, salt, length, 200) ? Status{} : no_memory();
+        },
+        starts_failed_);
+    compare("can_start");
     const Outcome started = fallible(
         "start", [&](KvCache& cache) { return cache.start(prompt, salt); }, starts_failed_);
     ASSERT_FALSE(started.error) << started.message;
