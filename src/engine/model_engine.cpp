@@ -58,18 +58,19 @@ ModelEngine::~ModelEngine() {
 
 Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest request,
                                                         std::function<void()> notify) {
-  const Status status =
-      check_request(request, model_.config().vocab, options_.session.context_tokens);
-  auto state =
-      std::make_shared<GenerationState>(static_cast<size_t>(std::max(request.choices, 1)),
-                                        static_cast<int64_t>(request.prompt.size()),
-                                        options_.output_tokens_max, std::move(notify), waker_);
+  Status refusal =
+      check_request(request, model_.config().vocab, options_.session.context_tokens, model_ends_);
+  std::shared_ptr<GenerationState> state;
+  if (refusal.ok()) {
+    state = std::make_shared<GenerationState>(
+        static_cast<size_t>(request.choices), static_cast<int64_t>(request.prompt.size()),
+        options_.output_tokens_max, std::move(notify), waker_);
+  }
   {
     const std::lock_guard lock(mutex_);
-    Status refusal = status;
     if (refusal.ok() && closed_) {
       refusal = Error{ErrorCode::out_of_memory, "the engine is shutting down"};
-    } else if (refusal.ok() && unfinished_ >= options_.max_waiting + options_.max_running) {
+    } else if (refusal.ok() && unfinished_ - options_.max_running >= options_.max_waiting) {
       refusal = Error{ErrorCode::out_of_memory,
                       std::to_string(unfinished_) + " requests are under way already; try later"};
     }
