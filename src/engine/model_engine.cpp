@@ -114,8 +114,9 @@ void ModelEngine::loop() {
     look_after_requests();
     const auto work = scheduler_.plan(memory_);
     note_changes();
-    const bool idle = work.empty();
-    if (!idle) run(work);
+    // Where one that will never run was given up, those behind it may run.
+    const bool idle = work.empty() && !scheduler_.hopeless();
+    if (!work.empty()) run(work);
     remove_finished();
     publish();
     if (!idle) continue;
