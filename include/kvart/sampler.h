@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,35 +36,51 @@ struct SamplingContext {
   std::span<const int32_t> banned;  // must not come
 };
 
+// What sampling a token works in. It keeps nothing from one token to the next.
+struct SamplingBuffers {
+  struct Candidate {
+    float logit;
+    int32_t token;
+    double weight;  // probability, times that of the most likely token's inverse
+  };
+  std::vector<float> logits;  // [vocab]
+  std::vector<Candidate> candidates;
+};
+
 // Draws the tokens of one answer.
 class Sampler {
  public:
   // Precondition: options.check() is ok.
   explicit Sampler(SamplingOptions options);
+  // One of many with the same options, but with a seed of its own; what they share outlives them,
+  // and only one of them samples at a time.
+  Sampler(const SamplingOptions* options, uint64_t seed, SamplingBuffers* buffers);
   // logits: [vocab], finite; ids of bias, tokens and banned lie within it. Precondition:
   // context.tokens begin with those of the call before. Equal logits: the lowest id wins. -1: every
   // token is banned.
   int32_t sample(std::span<const float> logits, const SamplingContext& context);
 
  private:
-  struct Candidate {
-    float logit;
+  struct Own {
+    SamplingOptions options;
+    SamplingBuffers buffers;
+  };
+  struct Seen {
     int32_t token;
-    double weight;  // probability, times that of the most likely token's inverse
+    int32_t answer_count;  // how often it is in the answer
   };
   void count(const SamplingContext& context);
   void adjust(std::span<const float> logits, const SamplingContext& context);
   void keep_candidates(float largest);
   int32_t draw();
 
-  SamplingOptions options_;
+  std::unique_ptr<Own> own_;  // of one that shares nothing
+  const SamplingOptions* options_;
+  SamplingBuffers* buffers_;
   std::mt19937_64 random_;
-  // Tokens seen so far, and how often each is in the answer.
-  std::vector<int32_t> seen_;
-  std::vector<int32_t> answer_counts_;  // [vocab]; -1: neither in the prompt nor in the answer
-  size_t counted_ = 0;                  // tokens of the context
-  std::vector<float> logits_;           // [vocab]
-  std::vector<Candidate> candidates_;
+  std::vector<Seen> seen_;  // tokens of the context so far, in order of their first place
+  std::unordered_map<int32_t, size_t> place_in_seen_;
+  size_t counted_ = 0;  // tokens of the context
 };
 
 }  // namespace kvart

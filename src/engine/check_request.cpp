@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
+#include <vector>
 
 namespace kvart {
 
@@ -56,9 +58,25 @@ Status check_length(const GenerationRequest& request, int64_t context_tokens) {
                            context_tokens, most)};
 }
 
+// Before min_tokens nothing that ends an answer may come: something must be left that may.
+Status check_ends(const GenerationOptions& options, int vocab,
+                  std::span<const int32_t> model_ends) {
+  if (options.min_tokens == 0) return {};
+  std::vector<int32_t> ends = options.stop_token_ids;
+  if (!options.ignore_eos) ends.insert(ends.end(), model_ends.begin(), model_ends.end());
+  std::sort(ends.begin(), ends.end());
+  const auto different = std::unique(ends.begin(), ends.end()) - ends.begin();
+  if (different < vocab) return {};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("min_tokens = {}: no token may come before, as each one of the {} ends "
+                           "the answer",
+                           options.min_tokens, vocab)};
+}
+
 }  // namespace
 
-Status check_request(const GenerationRequest& request, int vocab, int64_t context_tokens) {
+Status check_request(const GenerationRequest& request, int vocab, int64_t context_tokens,
+                     std::span<const int32_t> model_ends) {
   const GenerationOptions& options = request.options;
   if (request.prompt.empty()) {
     return Error{ErrorCode::invalid_argument, "the prompt has no tokens"};
@@ -75,6 +93,7 @@ Status check_request(const GenerationRequest& request, int vocab, int64_t contex
   KVART_RETURN_IF_ERROR(check_range("prompt_logprobs", options.prompt_logprobs, -1, logprobs_max));
   KVART_RETURN_IF_ERROR(check_range("max_tokens", options.max_tokens, 0, int64_t{1} << 40));
   KVART_RETURN_IF_ERROR(check_range("min_tokens", options.min_tokens, 0, options.max_tokens));
+  KVART_RETURN_IF_ERROR(check_ends(options, vocab, model_ends));
   return check_length(request, context_tokens);
 }
 

@@ -7,28 +7,16 @@
 
 namespace kvart {
 
-namespace {
-
-SamplingOptions sampling_of(const GenerationOptions& options, int index) {
-  SamplingOptions sampling = options.sampling;
-  sampling.seed += static_cast<uint64_t>(index);
-  return sampling;
-}
-
-}  // namespace
-
-Choice::Choice(const Model& model, const GenerationRequest& request, int index,
-               std::span<const int32_t> model_ends)
-    : options_(request.options),
+Choice::Choice(const ChoiceSource& source, std::vector<int32_t> prompt, int index)
+    : options_(*source.options),
+      ends_(*source.ends),
       index_(index),
-      prompt_tokens_(request.prompt.size()),
-      tokens_(request.prompt),
-      ends_(options_.stop_token_ids),
-      sampler_(sampling_of(options_, index)),
-      stream_(model.text_stream(options_.show_special_tokens)),
-      stops_(options_.stop) {
-  if (!options_.ignore_eos) ends_.insert(ends_.end(), model_ends.begin(), model_ends.end());
-}
+      prompt_tokens_(prompt.size()),
+      tokens_(std::move(prompt)),
+      sampler_(&options_.sampling, options_.sampling.seed + static_cast<uint64_t>(index),
+               source.buffers),
+      stream_(source.model->text_stream(options_.show_special_tokens)),
+      stops_(&options_.stop) {}
 
 ChoiceOutput Choice::next(std::span<const float> logits) {
   ChoiceOutput out;

@@ -14,11 +14,18 @@
 
 namespace kvart {
 
+// What the choices of a request share. All of it outlives them.
+struct ChoiceSource {
+  const Model* model = nullptr;
+  const GenerationOptions* options = nullptr;
+  const std::vector<int32_t>* ends = nullptr;  // tokens that end an answer: of the model, unless
+                                               // they are ignored, and of the options
+  SamplingBuffers* buffers = nullptr;
+};
+
 class Choice {
  public:
-  // model outlives the choice. model_ends: the tokens at which the model's answers end.
-  Choice(const Model& model, const GenerationRequest& request, int index,
-         std::span<const int32_t> model_ends);
+  Choice(const ChoiceSource& source, std::vector<int32_t> prompt, int index);
 
   // Draws the next token from logits [vocab] and returns what is new: with a reason to finish if it
   // was the last one. FinishReason::error: every token is banned.
@@ -42,12 +49,11 @@ class Choice {
   void hand_out_rest(ChoiceOutput* out);
   void hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out);
 
-  GenerationOptions options_;
+  const GenerationOptions& options_;
+  const std::vector<int32_t>& ends_;
   int index_;
   size_t prompt_tokens_;
   std::vector<int32_t> tokens_;
-  std::vector<int32_t> ends_;  // tokens that end it: of the model, unless they are ignored, and of
-                               // the options
   Sampler sampler_;
   std::unique_ptr<TextStream> stream_;
   StopMatcher stops_;

@@ -10,7 +10,7 @@ void ModelEngine::run(std::span<const ScheduledWork> work) {
   int64_t tokens = 0;
   for (const ScheduledWork& item : work) {
     const Active& active = active_.at(request_of(item.id));
-    const auto& known = active.choices[choice_of(item.id)].choice.tokens();
+    const auto& known = active.choices[choice_of(item.id)].choice->tokens();
     StepRequest request;
     request.sequence = memory_.sequence(item.id);
     request.tokens =
@@ -56,7 +56,8 @@ void ModelEngine::finish_work(const ScheduledWork& work, const StepResult& resul
 void ModelEngine::score_prompt(const ScheduledWork& work, Active& active,
                                std::span<const float> logits) {
   const auto vocab = static_cast<size_t>(model_.config().vocab);
-  const std::vector<int32_t>& prompt = active.request.prompt;
+  // No token of an answer is there yet.
+  const std::vector<int32_t>& prompt = active.choices.front().choice->tokens();
   if (work.first == 0) {  // from the start, again where memory was lost
     active.prompt_scores.clear();
     active.prompt_scores.push_back({prompt[0], 0, 0, {}});
@@ -73,7 +74,7 @@ void ModelEngine::score_prompt(const ScheduledWork& work, Active& active,
 // The prompt's last logits: every choice draws its first token from them.
 void ModelEngine::finish_prompt(int64_t id, Active& active, std::span<const float> logits) {
   const auto now = Clock::now();
-  stats_.prompt_tokens += active.request.prompt.size();
+  stats_.prompt_tokens += active.prompt_tokens;
   stats_.prefill_s.add(std::chrono::duration<double>(now - active.started).count());
   if (!active.prompt_scored) {
     active.prompt_scored = true;
@@ -88,8 +89,8 @@ void ModelEngine::finish_prompt(int64_t id, Active& active, std::span<const floa
   active.first_token = now;
   stats_.time_to_first_token_s.add(std::chrono::duration<double>(now - active.arrived).count());
   // Copies first: the first choice may end with its first token.
-  for (size_t i = 1; i < active.choices.size(); ++i) {
-    SchedulerEntry entry = add_choice(id, active, i);
+  for (int i = 1; i < active.request.choices; ++i) {
+    SchedulerEntry entry = add_choice(id, active, active.choices.front().choice->tokens());
     const int64_t computed = entry.tokens;
     entry.tokens += 1;
     if (scheduler_.can_run_more() && memory_.fork(entry_of(id, 0), entry.id)) {
@@ -99,25 +100,27 @@ void ModelEngine::finish_prompt(int64_t id, Active& active, std::span<const floa
     }
   }
   active.prompt_done = true;
-  for (size_t i = 0; i < active.choices.size(); ++i) sample(id, active, i, logits);
+  for (size_t i = 0; i < active.choices.size(); ++i) {
+    if (!active.choices[i].finished) sample(id, active, i, logits);
+  }
 }
 
 void ModelEngine::sample(int64_t id, Active& active, size_t choice, std::span<const float> logits) {
   ActiveChoice& own = active.choices[choice];
-  ChoiceOutput out = own.choice.next(logits);
-  count_token(active, own);
+  ChoiceOutput out = own.choice->next(logits);
   const FinishReason finish = out.finish;
   if (finish == FinishReason::error) {
-    active.error = Error{ErrorCode::invalid_argument,
-                         "no token is allowed: min_tokens bans all that end an answer"};
+    end_request(id, finish, Error{ErrorCode::invalid_argument, "no token is allowed"});
+    return;
   }
+  count_token(active, own);
   active.state->add(std::move(out), 1);
   if (finish != FinishReason::none) end_choice(id, active, choice, finish);
 }
 
 void ModelEngine::count_token(Active& active, ActiveChoice& choice) {
   const auto now = Clock::now();
-  if (choice.choice.sampled() > 1) {
+  if (choice.choice->sampled() > 1) {
     stats_.inter_token_s.add(std::chrono::duration<double>(now - choice.last_token).count());
   }
   choice.last_token = now;

@@ -111,11 +111,15 @@ void GenerationState::count_preemption() {
   usage_.preemptions += 1;
 }
 
-void GenerationState::finish(const Status& error) {
+void GenerationState::set_error(const Status& error) {
+  const std::lock_guard lock(mutex_);
+  output_.error = error;
+}
+
+void GenerationState::finish() {
   {
     const std::lock_guard lock(mutex_);
     output_.finished = true;
-    output_.error = error;
   }
   // Its last output may have been taken already.
   notify_if_new(true);

@@ -40,8 +40,10 @@ class GenerationState {
   void add_prompt_scores(std::vector<ScoredToken> scores);
   void set_cached(int64_t tokens);
   void count_preemption();
-  // The request has ended; error: why, if it did not end by itself.
-  void finish(const Status& error);
+  // Why it is going to end with FinishReason::error: said before any choice ends with that.
+  void set_error(const Status& error);
+  // The request has ended.
+  void finish();
   [[nodiscard]] bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
   // More of a choice lies here than a reader may leave.
   [[nodiscard]] bool is_full(int choice) const;

@@ -58,18 +58,19 @@ ModelEngine::~ModelEngine() {
 
 Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest request,
                                                         std::function<void()> notify) {
-  const Status status =
-      check_request(request, model_.config().vocab, options_.session.context_tokens);
-  auto state =
-      std::make_shared<GenerationState>(static_cast<size_t>(std::max(request.choices, 1)),
-                                        static_cast<int64_t>(request.prompt.size()),
-                                        options_.output_tokens_max, std::move(notify), waker_);
+  Status refusal =
+      check_request(request, model_.config().vocab, options_.session.context_tokens, model_ends_);
+  std::shared_ptr<GenerationState> state;
+  if (refusal.ok()) {
+    state = std::make_shared<GenerationState>(
+        static_cast<size_t>(request.choices), static_cast<int64_t>(request.prompt.size()),
+        options_.output_tokens_max, std::move(notify), waker_);
+  }
   {
     const std::lock_guard lock(mutex_);
-    Status refusal = status;
     if (refusal.ok() && closed_) {
       refusal = Error{ErrorCode::out_of_memory, "the engine is shutting down"};
-    } else if (refusal.ok() && unfinished_ >= options_.max_waiting + options_.max_running) {
+    } else if (refusal.ok() && unfinished_ - options_.max_running >= options_.max_waiting) {
       refusal = Error{ErrorCode::out_of_memory,
                       std::to_string(unfinished_) + " requests are under way already; try later"};
     }
@@ -113,8 +114,9 @@ void ModelEngine::loop() {
     look_after_requests();
     const auto work = scheduler_.plan(memory_);
     note_changes();
-    const bool idle = work.empty();
-    if (!idle) run(work);
+    // Where one that will never run was given up, those behind it may run.
+    const bool idle = work.empty() && !scheduler_.hopeless();
+    if (!work.empty()) run(work);
     remove_finished();
     publish();
     if (!idle) continue;
@@ -156,29 +158,31 @@ void ModelEngine::begin(Submitted submitted) {
   active.arrived = submitted.arrived;
   const GenerationOptions& options = active.request.options;
   active.prompt_scored = options.prompt_logprobs < 0;
-  const auto choices = static_cast<size_t>(active.request.choices);
-  active.choices.reserve(choices);  // the memory points to their tokens
-  for (size_t i = 0; i < choices; ++i) {
-    active.choices.push_back(
-        {Choice(model_, active.request, static_cast<int>(i), model_ends_), false, false, {}});
+  active.prompt_tokens = active.request.prompt.size();
+  active.ends = options.stop_token_ids;
+  if (!options.ignore_eos) {
+    active.ends.insert(active.ends.end(), model_ends_.begin(), model_ends_.end());
   }
-  active.unfinished = choices;
+  active.unfinished = static_cast<size_t>(active.request.choices);
   if (options.max_tokens == 0 && active.prompt_scored) {
     end_request(id, FinishReason::length, {});
     return;
   }
-  scheduler_.add(add_choice(id, active, 0));
+  scheduler_.add(add_choice(id, active, std::move(active.request.prompt)));
   if (!active.prompt_scored) memory_.use_prefix_cache(entry_of(id, 0), false);
 }
 
-SchedulerEntry ModelEngine::add_choice(int64_t id, Active& active, size_t choice) {
-  active.choices[choice].known = true;
-  memory_.know(entry_of(id, choice), &active.choices[choice].choice.tokens(), active.request.salt);
+SchedulerEntry ModelEngine::add_choice(int64_t id, Active& active, std::vector<int32_t> prompt) {
+  const size_t choice = active.choices.size();
+  const ChoiceSource source{&model_, &active.request.options, &active.ends, &sampling_};
+  ActiveChoice& added = active.choices.emplace_back();
+  added.choice = std::make_unique<Choice>(source, std::move(prompt), static_cast<int>(choice));
+  memory_.know(entry_of(id, choice), &added.choice->tokens(), active.request.salt);
   SchedulerEntry entry;
   entry.id = entry_of(id, choice);
   entry.priority = active.request.priority;
   entry.arrival = entry.id;
-  entry.tokens = static_cast<int64_t>(active.choices[choice].choice.tokens().size());
+  entry.tokens = static_cast<int64_t>(active.prompt_tokens);
   if (!active.prompt_scored) {
     // Each row of a scored chunk has logits of its own.
     constexpr int64_t logits_bytes_max = int64_t{64} << 20;
@@ -204,7 +208,7 @@ void ModelEngine::look_after_requests() {
       end_request(id, FinishReason::deadline, {});
     } else {
       for (size_t i = 0; i < active.choices.size(); ++i) {
-        if (!active.choices[i].known || active.choices[i].finished) continue;
+        if (active.choices[i].finished) continue;
         scheduler_.set_paused(entry_of(id, i), active.state->is_full(static_cast<int>(i)));
       }
     }
@@ -237,9 +241,9 @@ void ModelEngine::note_changes() {
 
 void ModelEngine::end_request(int64_t id, FinishReason reason, const Status& error) {
   Active& active = active_.at(id);
-  if (!error.ok()) active.error = error;
-  for (size_t i = 0; i < active.choices.size(); ++i) {
-    if (active.choices[i].finished) continue;
+  if (!error.ok()) active.state->set_error(error);
+  for (size_t i = 0; i < static_cast<size_t>(active.request.choices); ++i) {
+    if (i < active.choices.size() && active.choices[i].finished) continue;
     ChoiceOutput out;
     out.choice = static_cast<int>(i);
     out.finish = reason;
@@ -249,11 +253,12 @@ void ModelEngine::end_request(int64_t id, FinishReason reason, const Status& err
 }
 
 void ModelEngine::end_choice(int64_t id, Active& active, size_t choice, FinishReason reason) {
-  active.choices[choice].finished = true;
   active.unfinished -= 1;
-  if (active.choices[choice].known) {
+  if (choice < active.choices.size()) {  // else it was never made
     scheduler_.remove(entry_of(id, choice), memory_);
     memory_.forget(entry_of(id, choice));
+    active.choices[choice].finished = true;
+    active.choices[choice].choice.reset();
   }
   if (active.unfinished > 0) return;
   const auto now = Clock::now();
@@ -262,14 +267,14 @@ void ModelEngine::end_choice(int64_t id, Active& active, size_t choice, FinishRe
   };
   stats_.finished[static_cast<size_t>(reason)] += 1;
   stats_.end_to_end_s.add(seconds(now - active.arrived));
-  stats_.prompt_lengths.add(static_cast<double>(active.request.prompt.size()));
+  stats_.prompt_lengths.add(static_cast<double>(active.prompt_tokens));
   stats_.completion_lengths.add(static_cast<double>(active.sampled));
   if (active.sampled > 0) {
     stats_.decode_s.add(seconds(now - active.first_token));
-    const auto later = active.sampled - static_cast<int64_t>(active.choices.size());
+    const auto later = active.sampled - active.request.choices;
     if (later > 0) {
       stats_.time_per_output_token_s.add(seconds(now - active.first_token) *
-                                         static_cast<double>(active.choices.size()) /
+                                         static_cast<double>(active.request.choices) /
                                          static_cast<double>(later));
     }
   }
@@ -279,10 +284,9 @@ void ModelEngine::end_choice(int64_t id, Active& active, size_t choice, FinishRe
 // Whoever hears that a request has finished finds it in the statistics, and its place free.
 void ModelEngine::remove_finished() {
   if (finished_.empty()) return;
-  std::vector<std::pair<std::shared_ptr<GenerationState>, Status>> ended;
+  std::vector<std::shared_ptr<GenerationState>> ended;
   for (const int64_t id : finished_) {
-    const auto active = active_.extract(id);
-    ended.emplace_back(std::move(active.mapped().state), std::move(active.mapped().error));
+    ended.push_back(std::move(active_.extract(id).mapped().state));
   }
   finished_.clear();
   publish();
@@ -291,7 +295,7 @@ void ModelEngine::remove_finished() {
     unfinished_ -= static_cast<int64_t>(ended.size());
     untold_ = static_cast<int64_t>(ended.size());
   }
-  for (const auto& [state, error] : ended) state->finish(error);
+  for (const auto& state : ended) state->finish();
   const std::lock_guard lock(mutex_);
   untold_ = 0;
   if (unfinished_ == 0) all_finished_.notify_all();

@@ -39,20 +39,21 @@ class ModelEngine final : public Engine {
     Clock::time_point arrived;
   };
   struct ActiveChoice {
-    Choice choice;
-    bool known = false;  // to the scheduler and to the memory
+    std::unique_ptr<Choice> choice;  // until it has finished
     bool finished = false;
     Clock::time_point last_token;
   };
   struct Active {  // a request that has not ended
     GenerationRequest request;
     std::shared_ptr<GenerationState> state;
+    size_t prompt_tokens = 0;
+    std::vector<int32_t> ends;  // see ChoiceSource
+    // The first one, which has the prompt; the others once that is computed: each takes memory.
     std::vector<ActiveChoice> choices;
-    size_t unfinished = 0;
+    size_t unfinished = 0;  // of all that were asked for
     std::vector<ScoredToken> prompt_scores;
     bool prompt_scored = false;  // or no scores are asked for
     bool prompt_done = false;
-    Status error;
     Clock::time_point arrived, started, first_token;
     bool was_started = false;
     int64_t sampled = 0;
@@ -73,8 +74,8 @@ class ModelEngine final : public Engine {
   [[nodiscard]] Clock::time_point next_deadline() const;
   void take_inbox();
   void begin(Submitted submitted);
-  // Makes the choice known to the memory; the entry is for the scheduler.
-  SchedulerEntry add_choice(int64_t id, Active& active, size_t choice);
+  // Makes the next choice and makes it known to the memory; the entry is for the scheduler.
+  SchedulerEntry add_choice(int64_t id, Active& active, std::vector<int32_t> prompt);
   void look_after_requests();
   void note_changes();
 
@@ -115,6 +116,7 @@ class ModelEngine final : public Engine {
   int64_t next_id_ = 0;
   EngineStats stats_;
   std::vector<StepRequest> step_;
+  SamplingBuffers sampling_;
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -1,4 +1,4 @@
-// Scheduler: decodes first, then chunks of prompts, then new entries.
+// Scheduler: single tokens first, then chunks of prompts and new entries in their order.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -48,19 +48,70 @@ std::span<const ScheduledWork> Scheduler::plan(SequenceMemory& memory) {
   preempted_.clear();
   admitted_.clear();
   hopeless_.reset();
+  blocked_ = false;
   left_ = limits_.step_tokens;
   for (auto& [id, item] : items_) item.planned = 0;
-  const std::vector<Item*> order = in_order(State::running);
-  // A sequence that waits for one token keeps its reader waiting for the whole step, so those come
-  // before the chunks of prompts that would fill it.
-  for (const bool prompts : {false, true}) {
-    for (Item* item : order) {
-      if (item->state != State::running || item->paused || item->remaining() == 0) continue;
-      if ((item->remaining() > 1) == prompts) give(*item, item->remaining(), memory);
+  const std::vector<Item*> order = in_order();
+  give_single_tokens(order, true, memory);
+  give_chunks(order, memory);
+  // What was held back for a chunk that found no room.
+  give_single_tokens(order, false, memory);
+  if (work_.empty() && !hopeless_) find_stuck(order);
+  return work_;
+}
+
+// A sequence that waits for one token keeps its reader waiting for the whole step, so those come
+// before the chunks of prompts that would fill it. `hold_back`: those behind the first chunk leave
+// it a token, or they could fill all steps before it.
+void Scheduler::give_single_tokens(const std::vector<Item*>& order, bool hold_back,
+                                   SequenceMemory& memory) {
+  int64_t held_back = 0;
+  for (Item* item : order) {
+    if (item->paused || item->planned > 0) continue;
+    if (item->state == State::waiting || item->remaining() > 1) {
+      if (hold_back && !(item->state == State::waiting && blocked_)) held_back = 1;
+    } else if (item->remaining() == 1 && left_ > held_back) {
+      give(*item, 1, memory);
     }
   }
-  admit(memory);
-  return work_;
+}
+
+// Chunks of prompts, new entries among them. Of those that wait nobody overtakes one that has to go
+// on waiting, or one that needs much would never get it.
+void Scheduler::give_chunks(const std::vector<Item*>& order, SequenceMemory& memory) {
+  for (Item* item : order) {
+    if (item->paused) continue;
+    if (left_ == 0) return;
+    if (item->state == State::running) {
+      if (item->remaining() > 1) give(*item, item->remaining(), memory);
+    } else if (!blocked_ && !admit(*item, memory)) {
+      blocked_ = true;
+      give_single_tokens(order, true, memory);  // what was held back for it
+    }
+  }
+}
+
+bool Scheduler::admit(Item& item, SequenceMemory& memory) {
+  while (!start(item, memory)) {
+    Item* victim = victim_for(item, true);
+    if (victim == nullptr) {
+      if (running() == 0) hopeless_ = item.entry.id;
+      return false;
+    }
+    preempt(*victim, memory);
+  }
+  admitted_.push_back(item.entry.id);
+  give(item, item.remaining(), memory);
+  return true;
+}
+
+// The first that runs freely and yet found no room: those behind it have given theirs up.
+void Scheduler::find_stuck(const std::vector<Item*>& order) {
+  for (const Item* item : order) {
+    if (item->state != State::running || item->paused || item->remaining() == 0) continue;
+    hopeless_ = item->entry.id;
+    return;
+  }
 }
 
 // Up to `count` tokens of the step for an entry that is running.
@@ -122,24 +173,6 @@ bool Scheduler::start(Item& item, SequenceMemory& memory) {
   return true;
 }
 
-// Waiting entries in order, until one has to go on waiting: those behind it don't overtake, or one
-// that needs much would never get it.
-void Scheduler::admit(SequenceMemory& memory) {
-  for (Item* item : in_order(State::waiting)) {
-    if (item->paused || left_ == 0) return;
-    while (!start(*item, memory)) {
-      Item* victim = victim_for(*item, true);
-      if (victim == nullptr) {
-        if (running() == 0) hopeless_ = item->entry.id;
-        return;
-      }
-      preempt(*victim, memory);
-    }
-    admitted_.push_back(item->entry.id);
-    give(*item, item->remaining(), memory);
-  }
-}
-
 void Scheduler::done(EntryId id, bool sampled) {
   Item& item = get(id);
   KVART_CHECK(item.planned > 0, "entry %lld was not in the step", static_cast<long long>(id));
@@ -164,11 +197,10 @@ bool Scheduler::is_running(EntryId id) const {
   return found != items_.end() && found->second.state == State::running;
 }
 
-std::vector<Scheduler::Item*> Scheduler::in_order(State state) {
+std::vector<Scheduler::Item*> Scheduler::in_order() {
   std::vector<Item*> order;
-  for (auto& [id, item] : items_) {
-    if (item.state == state) order.push_back(&item);
-  }
+  order.reserve(items_.size());
+  for (auto& [id, item] : items_) order.push_back(&item);
   std::sort(order.begin(), order.end(),
             [](const Item* a, const Item* b) { return before(*a, *b); });
   return order;

@@ -5,6 +5,10 @@
 // arrival. The first of the running ones always runs: whoever comes behind it gives up its memory
 // when that is needed. So every entry comes to its end, however small the memory is, as long as it
 // holds one entry alone.
+//
+// A step's tokens go to single tokens first, one for each answer under way, then to chunks of
+// prompts and to entries that wait, in their order: so one of a higher priority doesn't wait for a
+// long prompt of a lower one. Single tokens can't fill a step before the first chunk either.
 #pragma once
 
 #include <cstdint>
@@ -83,8 +87,8 @@ class Scheduler {
   [[nodiscard]] std::span<const EntryId> preempted() const { return preempted_; }
   // Entries that got memory in the last plan().
   [[nodiscard]] std::span<const EntryId> admitted() const { return admitted_; }
-  // The first waiting entry, where the last plan() could not start it though nothing else holds
-  // memory: it will never run.
+  // An entry that the last plan() found no room for though nothing else holds memory: it will never
+  // run. Others may be able to, once it is removed.
   [[nodiscard]] std::optional<EntryId> hopeless() const { return hopeless_; }
 
  private:
@@ -101,15 +105,18 @@ class Scheduler {
 
   [[nodiscard]] static bool before(const Item& a, const Item& b);
   [[nodiscard]] int64_t count(State state) const;
-  [[nodiscard]] std::vector<Item*> in_order(State state);
+  [[nodiscard]] std::vector<Item*> in_order();
   Item& get(EntryId id);
+  void give_single_tokens(const std::vector<Item*>& order, bool hold_back, SequenceMemory& memory);
+  void give_chunks(const std::vector<Item*>& order, SequenceMemory& memory);
   void give(Item& item, int64_t count, SequenceMemory& memory);
   bool reserve(Item& item, int64_t count, SequenceMemory& memory);
   // The last of the running ones that comes behind `item`; or, with `lower_priority`, of those with
   // a priority below that of the item, which waits.
   Item* victim_for(const Item& item, bool lower_priority);
   void preempt(Item& item, SequenceMemory& memory);
-  void admit(SequenceMemory& memory);
+  bool admit(Item& item, SequenceMemory& memory);
+  void find_stuck(const std::vector<Item*>& order);
   [[nodiscard]] bool start(Item& item, SequenceMemory& memory);
   [[nodiscard]] int64_t promised() const;
 
@@ -119,7 +126,8 @@ class Scheduler {
   std::vector<EntryId> preempted_;
   std::vector<EntryId> admitted_;
   std::optional<EntryId> hopeless_;
-  int64_t left_ = 0;  // tokens of the step that nobody has yet
+  int64_t left_ = 0;      // tokens of the step that nobody has yet
+  bool blocked_ = false;  // an entry has to go on waiting, and so have those behind it
 };
 
 }  // namespace kvart

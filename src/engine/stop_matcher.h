@@ -10,7 +10,8 @@ namespace kvart {
 
 class StopMatcher {
  public:
-  explicit StopMatcher(std::vector<std::string> stops);
+  // The texts outlive it.
+  explicit StopMatcher(const std::vector<std::string>* stops);
 
   // Adds text; true if one of the texts is complete now: the one that begins first, of those the
   // longest that is there. Nothing may be added after that.
@@ -20,7 +21,7 @@ class StopMatcher {
   void skip(std::string_view piece);
 
   // The one that was found: which it is, and the bytes of all text in front of it.
-  [[nodiscard]] const std::string& found() const { return stops_[found_]; }
+  [[nodiscard]] const std::string& found() const { return (*stops_)[found_]; }
   [[nodiscard]] size_t found_at() const { return found_at_; }
 
   // The length of all text so far without the end that may be the beginning of one of them.
@@ -29,7 +30,7 @@ class StopMatcher {
   [[nodiscard]] size_t size() const { return dropped_ + tail_.size(); }
 
  private:
-  std::vector<std::string> stops_;
+  const std::vector<std::string>* stops_;
   size_t longest_ = 0;
   std::string tail_;    // the end of the text, at least the last `longest_ - 1` bytes
   size_t dropped_ = 0;  // bytes in front of it

@@ -47,47 +47,53 @@ Status SamplingOptions::check() const {
   return {};
 }
 
-Sampler::Sampler(SamplingOptions options) : options_(std::move(options)), random_(options_.seed) {}
+Sampler::Sampler(SamplingOptions options)
+    : own_(std::make_unique<Own>(Own{std::move(options), {}})),
+      options_(&own_->options),
+      buffers_(&own_->buffers),
+      random_(options_->seed) {}
+
+Sampler::Sampler(const SamplingOptions* options, uint64_t seed, SamplingBuffers* buffers)
+    : options_(options), buffers_(buffers), random_(seed) {}
 
 // Adds the tokens that came since the last call.
 void Sampler::count(const SamplingContext& context) {
   for (; counted_ < context.tokens.size(); ++counted_) {
     const int32_t token = context.tokens[counted_];
-    int32_t& answer_count = answer_counts_[static_cast<size_t>(token)];
-    if (answer_count < 0) {
-      seen_.push_back(token);
-      answer_count = 0;
-    }
-    if (counted_ >= context.prompt_tokens) answer_count += 1;
+    const auto [place, is_new] = place_in_seen_.try_emplace(token, seen_.size());
+    if (is_new) seen_.push_back({token, 0});
+    if (counted_ >= context.prompt_tokens) seen_[place->second].answer_count += 1;
   }
 }
 
 // Penalties, bias and bans.
 void Sampler::adjust(std::span<const float> logits, const SamplingContext& context) {
-  logits_.assign(logits.begin(), logits.end());
-  const bool penalties = options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
-                         options_.frequency_penalty != 0;
+  std::vector<float>& adjusted = buffers_->logits;
+  adjusted.assign(logits.begin(), logits.end());
+  const bool penalties = options_->repetition_penalty != 1 || options_->presence_penalty != 0 ||
+                         options_->frequency_penalty != 0;
   if (penalties) {
-    answer_counts_.resize(logits.size(), -1);
     count(context);
-    for (const int32_t token : seen_) {
-      float& logit = logits_[static_cast<size_t>(token)];
-      const int32_t answer_count = answer_counts_[static_cast<size_t>(token)];
-      logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
-      logit -= options_.frequency_penalty * static_cast<float>(answer_count);
-      if (answer_count > 0) logit -= options_.presence_penalty;
+    for (const auto& [token, answer_count] : seen_) {
+      float& logit = adjusted[static_cast<size_t>(token)];
+      logit =
+          logit > 0 ? logit / options_->repetition_penalty : logit * options_->repetition_penalty;
+      logit -= options_->frequency_penalty * static_cast<float>(answer_count);
+      if (answer_count > 0) logit -= options_->presence_penalty;
     }
   }
-  for (const auto& [token, bias] : options_.logit_bias) logits_[static_cast<size_t>(token)] += bias;
-  for (const int32_t token : context.banned) logits_[static_cast<size_t>(token)] = banned_logit;
+  for (const auto& [token, bias] : options_->logit_bias)
+    adjusted[static_cast<size_t>(token)] += bias;
+  for (const int32_t token : context.banned) adjusted[static_cast<size_t>(token)] = banned_logit;
 }
 
 int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& context) {
   adjust(logits, context);
-  const auto largest = std::max_element(logits_.begin(), logits_.end());
+  const std::vector<float>& adjusted = buffers_->logits;
+  const auto largest = std::max_element(adjusted.begin(), adjusted.end());
   if (*largest == banned_logit) return -1;
-  if (options_.temperature < smallest_temperature) {
-    return static_cast<int32_t>(largest - logits_.begin());
+  if (options_->temperature < smallest_temperature) {
+    return static_cast<int32_t>(largest - adjusted.begin());
   }
   keep_candidates(*largest);
   return draw();
@@ -95,49 +101,52 @@ int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& co
 
 // Those that top-k and min-p leave, with their weights.
 void Sampler::keep_candidates(float largest) {
-  candidates_.clear();
-  for (size_t i = 0; i < logits_.size(); ++i) {
+  const std::vector<float>& adjusted = buffers_->logits;
+  std::vector<SamplingBuffers::Candidate>& candidates = buffers_->candidates;
+  candidates.clear();
+  for (size_t i = 0; i < adjusted.size(); ++i) {
     const double weight =
-        std::exp((static_cast<double>(logits_[i]) - static_cast<double>(largest)) /
-                 static_cast<double>(options_.temperature));
-    if (weight == 0 || weight < static_cast<double>(options_.min_p)) continue;
-    candidates_.push_back({logits_[i], static_cast<int32_t>(i), weight});
+        std::exp((static_cast<double>(adjusted[i]) - static_cast<double>(largest)) /
+                 static_cast<double>(options_->temperature));
+    if (weight == 0 || weight < static_cast<double>(options_->min_p)) continue;
+    candidates.push_back({adjusted[i], static_cast<int32_t>(i), weight});
   }
-  const auto top_k = static_cast<size_t>(options_.top_k);
-  if (top_k == 0 || top_k >= candidates_.size()) return;
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(top_k),
-                    candidates_.end(), before);
-  candidates_.resize(top_k);
+  const auto top_k = static_cast<size_t>(options_->top_k);
+  if (top_k == 0 || top_k >= candidates.size()) return;
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(top_k),
+                    candidates.end(), before);
+  candidates.resize(top_k);
 }
 
 // One of the candidates, or of the most likely ones that make up top-p.
 int32_t Sampler::draw() {
+  std::vector<SamplingBuffers::Candidate>& candidates = buffers_->candidates;
   double sum = 0;
-  for (const Candidate& candidate : candidates_) sum += candidate.weight;
-  if (options_.top_p < 1) {
-    const double wanted = static_cast<double>(options_.top_p) * sum;
+  for (const auto& candidate : candidates) sum += candidate.weight;
+  if (options_->top_p < 1) {
+    const double wanted = static_cast<double>(options_->top_p) * sum;
     size_t sorted = 0;
     size_t nucleus = 0;
     sum = 0;
     // Few tokens make up most of the probability: the others need not be sorted.
-    while (nucleus < candidates_.size() && (nucleus == 0 || sum < wanted)) {
+    while (nucleus < candidates.size() && (nucleus == 0 || sum < wanted)) {
       if (nucleus == sorted) {
-        sorted = std::min(candidates_.size(), std::max<size_t>(64, 4 * sorted));
-        std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(nucleus),
-                          candidates_.begin() + static_cast<ptrdiff_t>(sorted), candidates_.end(),
+        sorted = std::min(candidates.size(), std::max<size_t>(64, 4 * sorted));
+        std::partial_sort(candidates.begin() + static_cast<ptrdiff_t>(nucleus),
+                          candidates.begin() + static_cast<ptrdiff_t>(sorted), candidates.end(),
                           before);
       }
-      sum += candidates_[nucleus++].weight;
+      sum += candidates[nucleus++].weight;
     }
-    candidates_.resize(nucleus);
+    candidates.resize(nucleus);
   }
   // 53 bits of the generator, so that the draw is the same with every standard library.
   double point = static_cast<double>(random_() >> 11) * 0x1p-53 * sum;
-  for (const Candidate& candidate : candidates_) {
+  for (const auto& candidate : candidates) {
     point -= candidate.weight;
     if (point < 0) return candidate.token;
   }
-  return candidates_.back().token;
+  return candidates.back().token;
 }
 
 }  // namespace kvart

@@ -74,6 +74,10 @@ std::optional<ApiError> Answer::submit(Engine& engine, std::vector<std::vector<i
                                        const std::function<void()>& notify) {
   request_.options.sampling.seed = request_.seed.value_or(0);
   for (auto& prompt : prompts) {
+    // A seed that was asked for means the same for each prompt, alone or among others.
+    if (!request_.seed_given && !parts_.empty()) {
+      request_.options.sampling.seed += static_cast<uint64_t>(request_.choices);
+    }
     GenerationRequest wanted;
     wanted.prompt = prompt;
     wanted.options = request_.options;

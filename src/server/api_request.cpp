@@ -186,6 +186,7 @@ void read_generation(Fields& fields, const ApiLimits& limits, ApiRequest* reques
   read_stream(fields, request);
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
     request->seed = static_cast<uint64_t>(*seed);
+    request->seed_given = true;
   }
   request->choices = static_cast<int>(fields.integer("n", 1, max_choices).value_or(1));
   if (const auto best_of = fields.integer("best_of", 0, max_choices)) {

@@ -37,7 +37,8 @@ struct ApiRequest {
   bool length_given =
       false;  // else the answer may end earlier than at max_tokens: with the context
   std::optional<uint64_t> seed;
-  int choices = 1;  // of each prompt
+  bool seed_given = false;  // else the choices of different prompts draw with different ones
+  int choices = 1;          // of each prompt
   int priority = 0;
   std::string cache_salt;
   int64_t truncate_prompt_tokens = 0;  // only the last so many are kept; 0: all

@@ -336,6 +336,29 @@ TEST(Engine, WhatIsRefusedNamesItsFigures) {
   EXPECT_THAT(message([](R& r) { r.options.stop_token_ids = {-2}; }), HasSubstr("stop_token_ids"));
 }
 
+TEST(Engine, SomeTokenMustBeAllowedBeforeMinTokens) {
+  const auto model = tiny_model("llama");
+  const auto engine = make_engine(*model, engine_options("int4", 256));
+  const auto fault = [&](int64_t min_tokens, int32_t free_token, bool ignore_eos) {
+    GenerationRequest request = request_of(some_prompt(10, 1), 5);
+    request.options.min_tokens = min_tokens;
+    request.options.ignore_eos = ignore_eos;
+    for (int32_t id = 0; id < model->config().vocab; ++id) {
+      if (id != free_token) request.options.stop_token_ids.push_back(id);
+    }
+    const auto generation = engine->submit(request, [] {});
+    if (generation.ok()) return std::string("taken");
+    EXPECT_EQ(generation.error().code, ErrorCode::invalid_argument);
+    return generation.error().message;
+  };
+  EXPECT_EQ(fault(0, -1, true), "taken");
+  EXPECT_EQ(fault(2, 5, false), "taken");
+  EXPECT_THAT(fault(2, -1, true), testing::HasSubstr("min_tokens = 2"));
+  // 257 is one of the model's own ends.
+  EXPECT_EQ(fault(2, 257, true), "taken");
+  EXPECT_THAT(fault(2, 257, false), testing::HasSubstr("min_tokens = 2"));
+}
+
 TEST(Engine, EndsOfTheModelAndMinimumLength) {
   const auto model = tiny_model("llama");
   const auto engine = make_engine(*model, engine_options("int4", 256));

@@ -10,7 +10,8 @@ namespace {
 
 TEST(StopMatcher, FindsWhatEndsAcrossPieces) {
   // The alphabet in pieces ABC, DEF, G, HI, J.
-  StopMatcher stops({"DEFGHIJ"});
+  const std::vector<std::string> texts = {"DEFGHIJ"};
+  StopMatcher stops(&texts);
   EXPECT_FALSE(stops.push("ABC"));
   EXPECT_EQ(stops.settled(), 3u);
   EXPECT_FALSE(stops.push("DEF"));
@@ -24,7 +25,8 @@ TEST(StopMatcher, FindsWhatEndsAcrossPieces) {
 }
 
 TEST(StopMatcher, WhatDoesNotBecomeOneIsSettled) {
-  StopMatcher stops({"abc", "bcd"});
+  const std::vector<std::string> texts = {"abc", "bcd"};
+  StopMatcher stops(&texts);
   EXPECT_FALSE(stops.push("xab"));
   EXPECT_EQ(stops.settled(), 1u);
   EXPECT_FALSE(stops.push("x"));
@@ -36,16 +38,18 @@ TEST(StopMatcher, WhatDoesNotBecomeOneIsSettled) {
 }
 
 TEST(StopMatcher, OneThatBeginsAnother) {
-  StopMatcher stops({"ab", "abcd"});
+  const std::vector<std::string> texts = {"ab", "abcd"};
+  StopMatcher stops(&texts);
   EXPECT_TRUE(stops.push("ab"));  // the longer one would need text that is not there
   EXPECT_EQ(stops.found(), "ab");
-  StopMatcher at_once({"ab", "abcd"});
+  StopMatcher at_once(&texts);
   EXPECT_TRUE(at_once.push("abcd"));
   EXPECT_EQ(at_once.found(), "abcd");
 }
 
 TEST(StopMatcher, SkippedTextIsNotLookedAt) {
-  StopMatcher stops({"ab"});
+  const std::vector<std::string> texts = {"ab"};
+  StopMatcher stops(&texts);
   stops.skip("xa");
   EXPECT_EQ(stops.settled(), 2u);
   EXPECT_FALSE(stops.push("b"));
@@ -66,7 +70,7 @@ TEST(StopMatcher, RandomTextsEqualASearchInTheWhole) {
   for (int round = 0; round < 5000; ++round) {
     std::vector<std::string> stops;
     for (int i = pick(1, 3); i > 0; --i) stops.push_back(letters(pick(1, 6)));
-    StopMatcher matcher(stops);
+    StopMatcher matcher(&stops);
     std::string text;
     size_t shown = 0;
     bool found = false;

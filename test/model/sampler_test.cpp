@@ -86,6 +86,39 @@ TEST(Sampler, TheSameSeedGivesTheSameTokens) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(a.sample(logits, {}), b.sample(logits, {}));
 }
 
+// What is shared keeps nothing of one sampler that another could see.
+TEST(Sampler, SharedBuffersChangeNothing) {
+  std::mt19937_64 random(8);
+  std::normal_distribution<float> normal(0, 3);
+  SamplingOptions options;
+  options.temperature = 1.5f;
+  options.top_p = 0.9f;
+  options.repetition_penalty = 1.3f;
+  options.frequency_penalty = 0.5f;
+  options.presence_penalty = 0.5f;
+  options.logit_bias = {{3, 2.0f}};
+  SamplingBuffers buffers;
+  std::vector<Sampler> sharing;
+  std::vector<Sampler> alone;
+  std::vector<std::vector<int32_t>> tokens(5, {1, 2, 1});
+  for (uint64_t seed = 0; seed < tokens.size(); ++seed) {
+    sharing.emplace_back(&options, seed, &buffers);
+    SamplingOptions own = options;
+    own.seed = seed;
+    alone.emplace_back(own);
+  }
+  for (int step = 0; step < 200; ++step) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::vector<float> row(50 + 50 * i);
+      for (float& logit : row) logit = normal(random);
+      const SamplingContext context{tokens[i], 3, {}};
+      const int32_t token = sharing[i].sample(row, context);
+      ASSERT_EQ(token, alone[i].sample(row, context)) << step;
+      tokens[i].push_back(token);
+    }
+  }
+}
+
 TEST(Sampler, PenaltyLowersSeenTokensOnce) {
   SamplingOptions options;
   options.repetition_penalty = 4;

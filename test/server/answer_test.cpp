@@ -119,6 +119,16 @@ TEST_F(AnswerTest, SeveralPromptsAndChoicesCountOn) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 10);
 }
 
+// Choice i of a generation draws with its seed + i: no two of a request draw with the same one,
+// unless the client says which.
+TEST_F(AnswerTest, PromptsDrawWithSeedsOfTheirOwn) {
+  const std::string prompts = R"({"prompt": ["x", "x", "x"], "n": 2, "max_tokens": 3)";
+  body(prompts + "}");
+  EXPECT_THAT(engine_.seeds(), testing::ElementsAre(0, 2, 4));
+  body(prompts + R"(, "seed": 7})");
+  EXPECT_THAT(engine_.seeds(), testing::ElementsAre(0, 2, 4, 7, 7, 7));
+}
+
 // Streamed or not: the same text, tokens and figures, each index with one end.
 TEST_F(AnswerTest, AStreamOfSeveralChoices) {
   for (const bool chat : {false, true}) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kvart/engine.h"
 
@@ -162,6 +163,7 @@ class FakeEngine : public Engine {
     fail_next_ = false;
     running_.push_back(generation);
     last_ = generation;
+    seeds_.push_back(generation->request().options.sampling.seed);
     ++submitted_;
     changed_.notify_all();
     return std::shared_ptr<Generation>(generation);
@@ -206,6 +208,11 @@ class FakeEngine : public Engine {
     const std::lock_guard lock(mutex_);
     return last_;
   }
+  // Of all requests, in order.
+  [[nodiscard]] std::vector<uint64_t> seeds() const {
+    const std::lock_guard lock(mutex_);
+    return seeds_;
+  }
   void fail_next() {
     const std::lock_guard lock(mutex_);
     fail_next_ = true;
@@ -236,6 +243,7 @@ class FakeEngine : public Engine {
   std::condition_variable changed_;
   std::list<std::shared_ptr<FakeGeneration>> running_;
   std::shared_ptr<FakeGeneration> last_;
+  std::vector<uint64_t> seeds_;
   int submitted_ = 0;
   bool stop_ = false, draining_ = false, fail_next_ = false;
   std::thread thread_;
