@@ -118,7 +118,11 @@ void Connection::on_read(const boost::system::error_code& error, size_t count) {
   if (phase_ == Phase::lingering) return read();
   pending_.append(incoming_.data(), count);
   advance();
-  // Beyond that the client must wait for its answers.
+  read_ahead();
+}
+
+// Beyond that the client must wait for its answers.
+void Connection::read_ahead() {
   if (pending_.size() < max_pipelined_bytes) read();
 }
 
@@ -251,7 +255,7 @@ void Connection::finish_response() {
   enter_waiting();
   arm(hub_.service.options().idle_timeout);
   advance();
-  read();
+  read_ahead();
 }
 
 // To close with bytes unread would make the system throw away what was written.

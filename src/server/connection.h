@@ -63,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Reading: connection.cpp.
   void read();
+  void read_ahead();
   void on_read(const boost::system::error_code& error, size_t count);
   void advance();
   bool feed_parser();  // false: no more can be parsed now

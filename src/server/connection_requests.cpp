@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "server/connection.h"
+#include "server/framing.h"
 #include "server/guard.h"
 #include "server/http_head.h"
 #include "server/prompt.h"
@@ -85,6 +86,11 @@ bool Connection::on_header() {
   keep_alive_ = message.keep_alive();
   http10_ = message.version() < 11;
   head_only_ = message.method() == http::verb::head;
+  if (const auto fault = check_framing(message, message.version())) {
+    keep_alive_ = false;  // nobody knows where the next request begins
+    respond_error(*fault);
+    return false;
+  }
   if (const auto fault = check_request()) {
     respond_error(*fault);
     return false;
