@@ -104,10 +104,11 @@ void Connection::on_request() {
   Service& service = hub_.service;
   const auto& message = parser_->get();
   if (message.method() == http::verb::options) {
-    more_head_ +=
-        "Access-Control-Allow-Methods: GET, POST\r\n"
-        "Access-Control-Allow-Headers: Authorization, Content-Type\r\n"
-        "Access-Control-Max-Age: 600\r\n";
+    const std::string_view wanted = view(message[http::field::access_control_request_headers]);
+    more_head_ += fmt::format(
+        "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: {}\r\n"
+        "Access-Control-Max-Age: 600\r\n",
+        allowed_headers(wanted));
     return respond(204, no_type, "");
   }
   switch (route_->action) {

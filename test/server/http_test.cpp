@@ -305,6 +305,12 @@ TEST(Http, AllowedOrigins) {
   EXPECT_THAT(preflight.head, HasSubstr("Access-Control-Allow-Origin: http://a.example\r\n"));
   EXPECT_THAT(preflight.head, HasSubstr("Authorization"));
   EXPECT_THAT(preflight.head, Not(HasSubstr("Allow-Credentials")));
+  const Response named = server.ask(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + origin +
+      "Access-Control-Request-Method: POST\r\n"
+      "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n\r\n");
+  EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Headers: authorization, content-type, "
+                                    "x-stainless-os\r\n"));
   const Response answer =
       server.ask(post("/v1/completions", ask_text, origin + "Authorization: Bearer k\r\n"));
   EXPECT_EQ(answer.status, 200);
