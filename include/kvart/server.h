@@ -62,6 +62,8 @@ class Server {
 
   [[nodiscard]] virtual int port() const = 0;
   [[nodiscard]] virtual std::string url() const = 0;
+  // Nobody but programs of this machine can reach it.
+  [[nodiscard]] virtual bool loopback_only() const = 0;
   // Answers until stop() has been called and what was running has ended, at shutdown_timeout at
   // the latest. Once only.
   virtual void run() = 0;

@@ -55,7 +55,7 @@ std::optional<ApiError> Connection::check_request() {
   const auto path = path_of(view(message.target()));
   if (path) route_ = find_route(*path);
   if (message.count(http::field::host) > 1) return ApiError{400, "there are several Host headers"};
-  if (is_loopback(options.host) && !names_this_machine(host, options.host)) {
+  if (hub_.loopback_only && !names_this_machine(host, options.host)) {
     return ApiError{403, "the Host header doesn't name this machine"};
   }
   const auto allowed = allowed_origin(options.cors_origins, origin);

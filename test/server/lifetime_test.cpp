@@ -213,6 +213,26 @@ TEST(Lifetime, StoppingEndsWhatTakesTooLongWithAnError) {
   EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
 }
 
+// Where it listens counts, not how that was called.
+TEST(Lifetime, OnlyLoopbackAddressesAreForThisMachineAlone) {
+  FakeModel model;
+  FakeEngine engine;
+  ServerOptions options;
+  options.model_names = {"x"};
+  options.port = 0;
+  for (const auto& [host, alone] :
+       {std::pair("127.0.0.1", true), std::pair("localhost", true), std::pair("127.9.9.9", true),
+        std::pair("127.1", true), std::pair("::1", true), std::pair("0:0:0:0:0:0:0:1", true),
+        std::pair("::ffff:127.0.0.1", true), std::pair("0.0.0.0", false), std::pair("::", false)}) {
+    options.host = host;
+    const auto server = Server::create(model, engine, options);
+    const bool v6 = std::string(host).find(':') != std::string::npos;
+    if (!server.ok() && v6) continue;  // a machine without it
+    ASSERT_TRUE(server.ok()) << host << ": " << server.error().message;
+    EXPECT_EQ((*server)->loopback_only(), alone) << host;
+  }
+}
+
 TEST(Lifetime, APortInUseIsNamed) {
   const RunningServer server;
   FakeModel model;
