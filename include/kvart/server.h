@@ -37,7 +37,7 @@ struct ServerOptions {
   int max_connections = 4096;  // one more takes the place of the one that is idle for longest
   size_t max_header_bytes = size_t{16} << 10;
   size_t max_body_bytes = size_t{16} << 20;
-  size_t max_bodies_bytes = size_t{256} << 20;  // of all requests that are being read or prepared
+  size_t max_bodies_bytes = size_t{256} << 20;  // of all requests, until their prompts are tokens
   int text_threads = 2;                         // tokenize and render templates
   int max_text_jobs = 1024;                     // that wait for them
   std::chrono::milliseconds header_timeout{10'000};

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
-#include <boost/beast/core/buffers_to_string.hpp>
 #include <exception>
+#include <utility>
 
 #include "server/connection.h"
 #include "server/framing.h"
@@ -153,19 +153,24 @@ void Connection::start_job(Action action) {
     return respond_error({503, "too many requests wait to be read; try again later"});
   }
   ++hub_.text_jobs;
-  std::string body = beast::buffers_to_string(parser_->get().body().data());
-  parser_->get().body().clear();
-  net::post(hub_.text, [self = shared_from_this(), body = std::move(body), action]() mutable {
-    Hub& hub = self->hub_;
-    auto prepared = std::make_shared<Prepared>();
-    try {
-      *prepared = prepare(hub.service, action, body);
-    } catch (const std::exception&) {  // the system has no memory for it
-      prepared->fault = ApiError{503, "there is no memory for this request now"};
-    }
-    --hub.text_jobs;
-    net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
-  });
+  // The body goes to the job, and counts until the job is done, whether the client is still there
+  // or not.
+  net::post(
+      hub_.text, [self = shared_from_this(), prepared = std::make_shared<Prepared>(), action,
+                  count = std::move(held_), body = std::move(parser_->get().body())]() mutable {
+        Hub& hub = self->hub_;
+        try {
+          const auto text = body.cdata();
+          const std::string_view view(static_cast<const char*>(text.data()), text.size());
+          if (!self->gone_) *prepared = prepare(hub.service, action, view);
+        } catch (const std::exception&) {  // the system has no memory for it
+          prepared->fault = ApiError{503, "there is no memory for this request now"};
+        }
+        body = {};
+        count.set(0);
+        --hub.text_jobs;
+        net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
+      });
 }
 
 Connection::Prepared Connection::prepare(const Service& service, Action action,
@@ -186,17 +191,20 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
     if (!out.fault) {
       out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
     }
+    forget_prompts(&out.request);
   }
   return out;
 }
 
 void Connection::on_prepared(Prepared& prepared) {
   if (phase_ == Phase::closed) return;
-  release_body();
   Service& service = hub_.service;
-  service.note_unknown(prepared.request.unknown);
+  service.note_unknown(std::exchange(prepared.request.unknown, {}));
   if (prepared.fault) return respond_error(*prepared.fault);
-  if (!prepared.answer.empty()) return respond(200, json_type, std::move(prepared.answer));
+  if (!prepared.answer.empty()) {
+    held_.set(prepared.answer.size());
+    return respond(200, json_type, prepared.answer);
+  }
   if (service.stopping) return respond_error({503, "the server is shutting down"});
   ApiRequest& request = prepared.request;
   if (!request.seed) request.seed = service.random_seed();

@@ -61,6 +61,38 @@ TEST(Lifetime, AClientThatIsGoneBeforeItsPromptIsRead) {
   EXPECT_EQ(server.ask(get("/health")).status, 200);
 }
 
+// Bodies of clients that are gone count until their jobs are done: they are still in memory.
+TEST(Lifetime, BodiesOfClientsThatAreGoneCount) {
+  ServerOptions options;
+  options.text_threads = 1;
+  options.max_bodies_bytes = 300'000;
+  const RunningServer server(options);
+  std::string slow = R"({"messages": [{"role": "user", "content": "slow"})";
+  for (int i = 0; i < 9; ++i) slow += R"(, {"role": "user", "content": "slow"})";  // 3 s
+  RawClient first(server.port());
+  first.send(post("/v1/chat/completions", slow + "]}"));
+  const std::string large =
+      post("/tokenize", R"({"prompt": "a", "user": ")" + std::string(100'000, 'x') + "\"}");
+  for (int i = 0; i < 2; ++i) {
+    RawClient(server.port()).send(large);
+    // The first one's connection and the one that asks.
+    std::string metrics;
+    while (metrics.find("kvart:http_connections{engine=\"0\",model_name=\"fake\"} 2\n") ==
+           std::string::npos) {
+      metrics = server.ask(get("/metrics")).body;
+    }
+  }
+  EXPECT_EQ(server.ask(large).status, 503);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+  // Nobody waits for what they have asked.
+  Response after;
+  for (int i = 0; i < 100 && after.status != 200; ++i) {
+    std::this_thread::sleep_for(milliseconds(100));
+    after = server.ask(large);
+  }
+  EXPECT_EQ(after.status, 200);
+}
+
 TEST(Lifetime, ASlowReaderPausesItsGenerationOnly) {
   ServerOptions options;
   options.write_timeout = milliseconds(60'000);
