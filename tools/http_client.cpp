@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -23,8 +24,7 @@ using boost::asio::ip::tcp;
 constexpr std::chrono::minutes longest_wait(10);  // for anything at all to arrive
 
 Error failed(const HttpTarget& target, const char* what, const beast::error_code& code) {
-  return {ErrorCode::io,
-          fmt::format("http://{}:{}: {}: {}", target.host, target.port, what, code.message())};
+  return {ErrorCode::io, fmt::format("http://{}: {}: {}", authority(target), what, code.message())};
 }
 
 // Lines of an event stream from bytes as they come.
@@ -97,7 +97,7 @@ Result<HttpAnswer> HttpClient::Connection::exchange(
   if (wait(code)) return failed(target, "no connection; is the server running?", code);
   stream.socket().set_option(tcp::no_delay(true), code);
   http::request<http::string_body> request(verb, target.prefix + path, 11);
-  request.set(http::field::host, target.host + ":" + target.port);
+  request.set(http::field::host, authority(target));
   request.set(http::field::user_agent, "kvart");
   if (!api_key.empty()) request.set(http::field::authorization, "Bearer " + api_key);
   if (verb == http::verb::post) {
@@ -144,8 +144,8 @@ Result<HttpAnswer> HttpClient::Connection::read(
     }
   }
   if (events && !reader.done()) {
-    return Error{ErrorCode::io, fmt::format("http://{}:{}: the stream ended without [DONE]",
-                                            target.host, target.port)};
+    return Error{ErrorCode::io,
+                 fmt::format("http://{}: the stream ended without [DONE]", authority(target))};
   }
   return answer;
 }
@@ -171,6 +171,11 @@ Result<HttpAnswer> HttpClient::stream(const std::string& path, const std::string
   return connection_->exchange(http::verb::post, path, json, &on_event);
 }
 
+std::string authority(const HttpTarget& target) {
+  const bool v6 = target.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", v6 ? "[" : "", target.host, v6 ? "]" : "", target.port);
+}
+
 Result<HttpTarget> parse_http_url(const std::string& text) {
   constexpr std::string_view scheme = "http://";
   std::string_view rest = text;
@@ -185,9 +190,13 @@ Result<HttpTarget> parse_http_url(const std::string& text) {
     while (target.prefix.ends_with('/')) target.prefix.pop_back();
     rest = rest.substr(0, slash);
   }
-  const size_t colon = rest.rfind(':');
-  target.host = rest.substr(0, colon);
-  target.port = colon == std::string_view::npos ? "80" : std::string(rest.substr(colon + 1));
+  const bool bracketed = rest.starts_with('[');
+  const size_t end = bracketed ? rest.find(']') : rest.find(':');
+  if (bracketed && end == std::string_view::npos) return wrong;
+  target.host = bracketed ? rest.substr(1, end - 1) : rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), bracketed ? end + 1 : end));
+  if (!rest.empty() && !rest.starts_with(':')) return wrong;
+  target.port = rest.empty() ? "80" : std::string(rest.substr(1));
   const bool digits = !target.port.empty() && target.port.size() <= 5 &&
                       target.port.find_first_not_of("0123456789") == std::string::npos;
   if (target.host.empty() || !digits) return wrong;

@@ -13,12 +13,16 @@
 namespace kvart::tools {
 
 struct HttpTarget {
-  std::string host;
+  std::string host;  // of an IPv6 address without its brackets
   std::string port;
   std::string prefix;  // of every path: what follows the host in a base URL
 };
 
-// text: http://HOST[:PORT][/PREFIX]. Error: anything else (https too).
+// HOST:PORT, as in a URL.
+std::string authority(const HttpTarget& target);
+
+// text: http://HOST[:PORT][/PREFIX]; an IPv6 address stands in brackets. Error: anything else
+// (https too).
 Result<HttpTarget> parse_http_url(const std::string& text);
 
 struct HttpAnswer {

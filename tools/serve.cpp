@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 
 #include "commands.h"
@@ -41,11 +42,20 @@ int connections_that_fit(int wanted) {
   return std::max(1, static_cast<int>(limit.rlim_cur) - files_besides);
 }
 
+// An empty one would pass for none: then all may ask, where a key was meant to be needed.
+Status check_key_of_environment(const std::vector<std::string>& keys) {
+  const char* key = std::getenv("KVART_API_KEY");
+  if (!keys.empty() || key == nullptr || *key != '\0') return {};
+  return Error{ErrorCode::invalid_argument,
+               "KVART_API_KEY is empty: give a key, or unset it to serve without one"};
+}
+
 class Serve {
  public:
   explicit Serve(const ServeOptions& options) : options_(options) {}
 
   Status run() {
+    KVART_RETURN_IF_ERROR(check_key_of_environment(options_.server.api_keys));
     auto loaded =
         load_with_policy(options_.model, options_.cache_dtype, options_.threads, options_.quiet);
     if (!loaded) return loaded.error();
@@ -99,11 +109,13 @@ class Serve {
     server.handle_signals = true;
     if (!options_.quiet) server.log = [](std::string_view line) { print_line(line); };
     const std::string name = server.model_names.front();
-    const bool open = server.api_keys.empty() && server.host == "0.0.0.0";
+    const bool keyless = server.api_keys.empty();
     auto created = Server::create(*model_, *engine_, std::move(server));
     if (!created) return created.error();
     server_ = std::move(created).value();
-    if (open) say("whoever reaches this machine can ask; --api-key asks for a key");
+    if (keyless && !server_->loopback_only()) {
+      say("whoever reaches this machine can ask; --api-key asks for a key");
+    }
     say(fmt::format("serving {} at {} (API at {}/v1)", name, server_->url(), server_->url()));
     return {};
   }

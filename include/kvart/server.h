@@ -37,7 +37,7 @@ struct ServerOptions {
   int max_connections = 4096;  // one more takes the place of the one that is idle for longest
   size_t max_header_bytes = size_t{16} << 10;
   size_t max_body_bytes = size_t{16} << 20;
-  size_t max_bodies_bytes = size_t{256} << 20;  // of all requests that are being read or prepared
+  size_t max_bodies_bytes = size_t{256} << 20;  // of all requests, until their prompts are tokens
   int text_threads = 2;                         // tokenize and render templates
   int max_text_jobs = 1024;                     // that wait for them
   std::chrono::milliseconds header_timeout{10'000};
@@ -62,6 +62,8 @@ class Server {
 
   [[nodiscard]] virtual int port() const = 0;
   [[nodiscard]] virtual std::string url() const = 0;
+  // Nobody but programs of this machine can reach it.
+  [[nodiscard]] virtual bool loopback_only() const = 0;
   // Answers until stop() has been called and what was running has ended, at shutdown_timeout at
   // the latest. Once only.
   virtual void run() = 0;

@@ -53,6 +53,9 @@ struct StepResult {
 struct SessionStats {
   int64_t pages_total, pages_free, pages_cached, pages_referenced;
   int64_t slots_total, slots_free, slots_cached, slots_referenced;
+  // Of the pages of one group of layers, the share that sequences hold, 0 to 1, where it is
+  // largest: no group can lend another one a page, and none of them has to wait for a slot.
+  double fullest_share;
   // Since the session was made: tokens given to start(), and those of them that were there; blocks
   // that gave way to others, of any group of layers.
   int64_t prefix_queries_tokens, prefix_hits_tokens, evictions;

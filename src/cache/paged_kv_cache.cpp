@@ -532,6 +532,10 @@ CacheStats PagedKvCache::stats() const {
     sum.slots_free += counts.slots_free;
     sum.slots_cached += counts.slots_cached;
     sum.slots_referenced += counts.slots_referenced;
+    if (counts.pages_total == 0) continue;
+    const double share =
+        static_cast<double>(counts.pages_referenced) / static_cast<double>(counts.pages_total);
+    sum.fullest_share = std::max(sum.fullest_share, share);
   }
   sum.prefix_hits_tokens = prefix_hits_tokens_;
   sum.prefix_queries_tokens = prefix_queries_tokens_;

@@ -33,7 +33,7 @@ void Hub::close_all() {
 }
 
 Connection::Connection(Hub& hub, tcp::socket socket)
-    : hub_(hub), socket_(std::move(socket)), deadline_(*hub.io) {}
+    : hub_(hub), socket_(std::move(socket)), deadline_(*hub.io), held_(hub.service.bodies_bytes) {}
 
 Connection::~Connection() {
   close();
@@ -54,8 +54,9 @@ void Connection::start() {
 void Connection::close() {
   if (phase_ == Phase::closed) return;
   phase_ = Phase::closed;
+  gone_ = true;
   leave_waiting();
-  release_body();
+  held_.set(0);
   if (hub_.connections.erase(this) > 0) --hub_.service.connections;
   answer_.reset();
   disarm();
@@ -70,11 +71,6 @@ void Connection::enter_waiting() {
 void Connection::leave_waiting() {
   if (waiting_place_) hub_.waiting.erase(*waiting_place_);
   waiting_place_.reset();
-}
-
-void Connection::release_body() {
-  hub_.service.bodies_bytes -= body_bytes_;
-  body_bytes_ = 0;
 }
 
 void Connection::arm(std::chrono::milliseconds time) {
@@ -118,7 +114,11 @@ void Connection::on_read(const boost::system::error_code& error, size_t count) {
   if (phase_ == Phase::lingering) return read();
   pending_.append(incoming_.data(), count);
   advance();
-  // Beyond that the client must wait for its answers.
+  read_ahead();
+}
+
+// Beyond that the client must wait for its answers.
+void Connection::read_ahead() {
   if (pending_.size() < max_pipelined_bytes) read();
 }
 
@@ -177,10 +177,8 @@ bool Connection::feed_parser() {
 
 bool Connection::count_body() {
   if (!parser_->is_header_done()) return true;
-  const size_t size = parser_->get().body().size();
-  Service& service = hub_.service;
-  service.bodies_bytes += size - body_bytes_;
-  body_bytes_ = size;
+  held_.set(parser_->get().body().capacity());
+  const Service& service = hub_.service;
   if (service.bodies_bytes <= service.options().max_bodies_bytes) return true;
   keep_alive_ = false;
   respond_error({503, "too many large requests are being read; try again later"});
@@ -244,14 +242,14 @@ void Connection::finish_response() {
   complete_ = false;
   output_ready_ = false;
   answer_.reset();
-  release_body();
-  if (!keep_alive_) return linger();  // as the head has said
   parser_.reset();
+  held_.set(0);
+  if (!keep_alive_) return linger();  // as the head has said
   phase_ = Phase::idle;
   enter_waiting();
   arm(hub_.service.options().idle_timeout);
   advance();
-  read();
+  read_ahead();
 }
 
 // To close with bytes unread would make the system throw away what was written.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/byte_count.h"
 #include "server/hub.h"
 #include "server/routes.h"
 
@@ -63,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Reading: connection.cpp.
   void read();
+  void read_ahead();
   void on_read(const boost::system::error_code& error, size_t count);
   void advance();
   bool feed_parser();  // false: no more can be parsed now
@@ -74,7 +77,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_deadline();
   void enter_waiting();
   void leave_waiting();
-  void release_body();
 
   // Writing: connection.cpp.
   void write(std::string data);
@@ -108,7 +110,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string pending_;  // bytes that the parser hasn't seen
   bool reading_ = false;
   std::optional<Parser> parser_;
-  size_t body_bytes_ = 0;  // counted in Service::bodies_bytes
+  ByteCount held_;  // of the body, or of what was made of it, until it goes to a job or is written
+  std::atomic<bool> gone_ = false;  // closed, as a job sees it
 
   // Of the request.
   const Route* route_ = nullptr;

@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
-#include <boost/beast/core/buffers_to_string.hpp>
 #include <exception>
+#include <utility>
 
 #include "server/connection.h"
+#include "server/framing.h"
 #include "server/guard.h"
 #include "server/http_head.h"
 #include "server/prompt.h"
@@ -54,7 +55,7 @@ std::optional<ApiError> Connection::check_request() {
   const auto path = path_of(view(message.target()));
   if (path) route_ = find_route(*path);
   if (message.count(http::field::host) > 1) return ApiError{400, "there are several Host headers"};
-  if (is_loopback(options.host) && !names_this_machine(host, options.host)) {
+  if (hub_.loopback_only && !names_this_machine(host, options.host)) {
     return ApiError{403, "the Host header doesn't name this machine"};
   }
   const auto allowed = allowed_origin(options.cors_origins, origin);
@@ -85,6 +86,11 @@ bool Connection::on_header() {
   keep_alive_ = message.keep_alive();
   http10_ = message.version() < 11;
   head_only_ = message.method() == http::verb::head;
+  if (const auto fault = check_framing(message, message.version())) {
+    keep_alive_ = false;  // nobody knows where the next request begins
+    respond_error(*fault);
+    return false;
+  }
   if (const auto fault = check_request()) {
     respond_error(*fault);
     return false;
@@ -98,10 +104,11 @@ void Connection::on_request() {
   Service& service = hub_.service;
   const auto& message = parser_->get();
   if (message.method() == http::verb::options) {
-    more_head_ +=
-        "Access-Control-Allow-Methods: GET, POST\r\n"
-        "Access-Control-Allow-Headers: Authorization, Content-Type\r\n"
-        "Access-Control-Max-Age: 600\r\n";
+    const std::string_view wanted = view(message[http::field::access_control_request_headers]);
+    more_head_ += fmt::format(
+        "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: {}\r\n"
+        "Access-Control-Max-Age: 600\r\n",
+        allowed_headers(wanted));
     return respond(204, no_type, "");
   }
   switch (route_->action) {
@@ -146,19 +153,24 @@ void Connection::start_job(Action action) {
     return respond_error({503, "too many requests wait to be read; try again later"});
   }
   ++hub_.text_jobs;
-  std::string body = beast::buffers_to_string(parser_->get().body().data());
-  parser_->get().body().clear();
-  net::post(hub_.text, [self = shared_from_this(), body = std::move(body), action]() mutable {
-    Hub& hub = self->hub_;
-    auto prepared = std::make_shared<Prepared>();
-    try {
-      *prepared = prepare(hub.service, action, body);
-    } catch (const std::exception&) {  // the system has no memory for it
-      prepared->fault = ApiError{503, "there is no memory for this request now"};
-    }
-    --hub.text_jobs;
-    net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
-  });
+  // The body goes to the job, and counts until the job is done, whether the client is still there
+  // or not.
+  net::post(
+      hub_.text, [self = shared_from_this(), prepared = std::make_shared<Prepared>(), action,
+                  count = std::move(held_), body = std::move(parser_->get().body())]() mutable {
+        Hub& hub = self->hub_;
+        try {
+          const auto text = body.cdata();
+          const std::string_view view(static_cast<const char*>(text.data()), text.size());
+          if (!self->gone_) *prepared = prepare(hub.service, action, view);
+        } catch (const std::exception&) {  // the system has no memory for it
+          prepared->fault = ApiError{503, "there is no memory for this request now"};
+        }
+        body = {};
+        count.set(0);
+        --hub.text_jobs;
+        net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
+      });
 }
 
 Connection::Prepared Connection::prepare(const Service& service, Action action,
@@ -179,17 +191,20 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
     if (!out.fault) {
       out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
     }
+    forget_prompts(&out.request);
   }
   return out;
 }
 
 void Connection::on_prepared(Prepared& prepared) {
   if (phase_ == Phase::closed) return;
-  release_body();
   Service& service = hub_.service;
-  service.note_unknown(prepared.request.unknown);
+  service.note_unknown(std::exchange(prepared.request.unknown, {}));
   if (prepared.fault) return respond_error(*prepared.fault);
-  if (!prepared.answer.empty()) return respond(200, json_type, std::move(prepared.answer));
+  if (!prepared.answer.empty()) {
+    held_.set(prepared.answer.size());
+    return respond(200, json_type, prepared.answer);
+  }
   if (service.stopping) return respond_error({503, "the server is shutting down"});
   ApiRequest& request = prepared.request;
   if (!request.seed) request.seed = service.random_seed();

@@ -75,6 +75,26 @@ std::optional<std::string> allowed_origin(const std::vector<std::string>& allowe
   return std::nullopt;
 }
 
+std::string allowed_headers(std::string_view wanted) {
+  constexpr std::string_view name_characters =
+      "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  std::string names;
+  while (!wanted.empty()) {
+    const size_t end = std::min(wanted.find(','), wanted.size());
+    std::string_view name = wanted.substr(0, end);
+    wanted.remove_prefix(std::min(end + 1, wanted.size()));
+    const size_t begin = name.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) continue;
+    name = name.substr(begin, name.find_last_not_of(" \t") + 1 - begin);
+    if (name.find_first_not_of(name_characters) != std::string_view::npos) {
+      names.clear();
+      break;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return names.empty() ? "Authorization, Content-Type" : names;
+}
+
 bool is_own_origin(std::string_view origin, std::string_view host_header) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (origin.starts_with(scheme)) {

@@ -27,6 +27,11 @@ bool names_this_machine(std::string_view host_header, std::string_view own_host)
 std::optional<std::string> allowed_origin(const std::vector<std::string>& allowed,
                                           std::string_view origin);
 
+// What Access-Control-Allow-Headers says to a page that may ask: the names that its
+// Access-Control-Request-Headers gives, since clients send headers of their own (x-stainless-os),
+// and "*" would not stand for Authorization. What isn't a list of names: the usual two.
+std::string allowed_headers(std::string_view wanted);
+
 // The page comes from this server itself.
 bool is_own_origin(std::string_view origin, std::string_view host_header);
 

@@ -33,7 +33,8 @@ struct Hub {
   std::list<Connection*> waiting;       // for a request, the longest first
   std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
   std::atomic<int> text_jobs = 0;
-  net::thread_pool text;  // last: its jobs use the rest
+  bool loopback_only = false;  // where it listens, whatever that was called
+  net::thread_pool text;       // last: its jobs use the rest
 };
 
 }  // namespace kvart::server

@@ -91,8 +91,9 @@ void add_cache(const MetricsInput& input, Writer& out) {
   const SessionStats& session = input.stats->session;
   const auto queries = static_cast<uint64_t>(session.prefix_queries_tokens);
   const auto hits = static_cast<uint64_t>(session.prefix_hits_tokens);
-  const double usage = cache_usage(session);
-  out.gauge("vllm:kv_cache_usage_perc", "Share of the cache that requests hold, 0 to 1.", usage);
+  const double usage = session.fullest_share;
+  out.gauge("vllm:kv_cache_usage_perc", "Share of the cache's pages that requests hold; 1: full.",
+            usage);
   out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", queries);
   out.counter("vllm:prefix_cache_hits_total", "Of those, tokens found.", hits);
   if (!input.old_names) return;
@@ -123,7 +124,7 @@ void add_histograms(const EngineStats& stats, Writer& out) {
 void add_config(const MetricsInput& input, Writer& out) {
   const MemoryPlan& plan = *input.plan;
   int64_t blocks = 0;
-  for (const GroupPlan& group : plan.groups) blocks += group.pages + group.slots;
+  for (const GroupPlan& group : plan.groups) blocks += group.pages;
   out.family("vllm:cache_config_info", "gauge", "What the cache was made as.");
   out.sample("vllm:cache_config_info", 1,
              fmt::format("block_size=\"{}\",num_gpu_blocks=\"{}\",cache_dtype={},"
@@ -199,12 +200,6 @@ void add_http(const MetricsInput& input, Writer& out) {
 
 double relative_error(double error_squares, double squares) {
   return squares > 0 ? std::sqrt(error_squares / squares) : 0;
-}
-
-double cache_usage(const SessionStats& session) {
-  const int64_t total = session.pages_total + session.slots_total;
-  const int64_t held = session.pages_referenced + session.slots_referenced;
-  return total > 0 ? static_cast<double>(held) / static_cast<double>(total) : 0;
 }
 
 double bytes_saved(const EngineStats& stats, const MemoryPlan& plan) {

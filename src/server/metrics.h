@@ -30,7 +30,4 @@ double bytes_saved(const EngineStats& stats, const MemoryPlan& plan);
 // The error of one side of a layer as a share of its values' norm; 0 where nothing was measured.
 double relative_error(double error_squares, double squares);
 
-// The share of pages and slots that running sequences hold, 0 to 1.
-double cache_usage(const SessionStats& session);
-
 }  // namespace kvart::server

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/file/json_text.h"
 #include "server/logprobs.h"
@@ -11,6 +12,14 @@
 namespace kvart::server {
 
 namespace {
+
+// Answers of /tokenize and /detokenize are many times as long as bodies.
+constexpr int64_t max_listed_tokens = int64_t{1} << 18;
+
+// No less than what a prompt may have.
+int64_t listed_tokens(const ApiLimits& limits) {
+  return std::max(max_listed_tokens, limits.context_tokens);
+}
 
 ApiError error_at(const Error& error, const char* param) {
   ApiError out = api_error(error);
@@ -23,7 +32,7 @@ std::optional<ApiError> fit(int64_t context, const ApiRequest& request, const ch
                             std::vector<int32_t>* prompt) {
   const auto size = static_cast<int64_t>(prompt->size());
   if (request.truncate_prompt_tokens > 0 && size > request.truncate_prompt_tokens) {
-    prompt->erase(prompt->begin(), prompt->end() - request.truncate_prompt_tokens);
+    *prompt = std::vector<int32_t>(prompt->end() - request.truncate_prompt_tokens, prompt->end());
   }
   if (prompt->empty()) return ApiError{400, fmt::format("{}: it gives no tokens", param), param};
   // A prompt that is only scored may fill the context.
@@ -76,6 +85,20 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
   return std::nullopt;
 }
 
+void forget_prompts(ApiRequest* request) {
+  // A string that is assigned an empty one keeps its memory, so others take their places.
+  request->messages = std::vector<ChatMessage>();
+  ChatOptions no_options;
+  std::swap(request->chat_options, no_options);
+  const bool echoed = request->echo && request->truncate_prompt_tokens == 0;
+  std::vector<PromptSource> kept(request->prompts.size());
+  for (size_t i = 0; echoed && i < kept.size(); ++i) {
+    kept[i].text = std::move(request->prompts[i].text);
+    kept[i].is_text = request->prompts[i].is_text;
+  }
+  request->prompts = std::move(kept);
+}
+
 std::optional<ApiError> parse_body(std::string_view body, Json* json) {
   auto parsed = parse_ordered_json(body);
   if (!parsed.ok()) return ApiError{400, "the body can't be read: " + parsed.error().message};
@@ -106,7 +129,14 @@ std::optional<ApiError> tokenize_answer(const Model& model, const ApiLimits& lim
   }
   auto tokens = chat ? model.chat_tokens(request.messages, request.chat_options)
                      : tokenize_prompt(model, *text, add_special);
-  if (!tokens.ok()) return error_at(tokens.error(), chat ? "messages" : "prompt");
+  const char* param = chat ? "messages" : "prompt";
+  if (!tokens.ok()) return error_at(tokens.error(), param);
+  if (static_cast<int64_t>(tokens->size()) > listed_tokens(limits)) {
+    return ApiError{400,
+                    fmt::format("{}: it has {} tokens; {} at most can be listed at once", param,
+                                tokens->size(), listed_tokens(limits)),
+                    param};
+  }
   Json json;
   json["count"] = tokens->size();
   json["max_model_len"] = limits.context_tokens;
@@ -130,7 +160,8 @@ std::optional<ApiError> detokenize_answer(const Model& model, const ApiLimits& l
   if (!fields.error() && fields.find("tokens") == nullptr) {
     fields.fail("tokens", "must be a list of token ids");
   }
-  const auto tokens = fields.token_ids("tokens", SIZE_MAX, limits.vocab);
+  const auto tokens =
+      fields.token_ids("tokens", static_cast<size_t>(listed_tokens(limits)), limits.vocab);
   if (fields.error()) {
     auto fault = *fields.error();
     if (fault.param == "model") fault.status = 404;

@@ -23,10 +23,15 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
                                      const ApiRequest& request,
                                      std::vector<std::vector<int32_t>>* prompts);
 
+// Drops what only make_prompts needs: it may be as long as a body, and the request is kept as long
+// as its answer takes. Texts that the answer echoes stay.
+void forget_prompts(ApiRequest* request);
+
 // A body's JSON with its bounds. Otherwise a 400.
 std::optional<ApiError> parse_body(std::string_view body, Json* json);
 
-// POST /tokenize and /detokenize: the answer's body, or the fault.
+// POST /tokenize and /detokenize: the answer's body, or the fault. 2^18 tokens at most, or as many
+// as the context has.
 std::optional<ApiError> tokenize_answer(const Model& model, const ApiLimits& limits,
                                         const Json& body, std::string* answer);
 std::optional<ApiError> detokenize_answer(const Model& model, const ApiLimits& limits,

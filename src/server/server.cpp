@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -69,6 +70,13 @@ Result<tcp::endpoint> find_endpoint(net::io_context& io, const ServerOptions& op
                            printable(options.host))};
 }
 
+bool is_loopback(const net::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
+
 Error listen_error(const ServerOptions& options, const boost::system::error_code& error) {
   std::string what = error.message();
   if (error == net::error::address_in_use) {
@@ -105,6 +113,7 @@ class HttpServer : public Server {
     if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
     if (error) return listen_error(options, error);
     port_ = acceptor_.local_endpoint(error).port();
+    hub_.loopback_only = is_loopback(endpoint->address());
     return {};
   }
 
@@ -115,14 +124,18 @@ class HttpServer : public Server {
     return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port_);
   }
 
+  [[nodiscard]] bool loopback_only() const override { return hub_.loopback_only; }
+
   void run() override {
     if (hub_.service.options().handle_signals) wait_for_signal();
-    accept();
+    // Where the last handler that was to come has thrown, it would stop.
+    const auto work = net::make_work_guard(*hub_.io);
     while (!hub_.io->stopped()) {
       try {
+        if (!accepting_ && acceptor_.is_open()) accept();
         hub_.io->run();
       } catch (const std::exception& error) {  // of a system without memory
-        hub_.service.log(fmt::format("a connection was lost: {}", error.what()));
+        note_lost(error);
       }
     }
     if (drainer_.joinable()) drainer_.join();
@@ -136,8 +149,19 @@ class HttpServer : public Server {
   }
 
  private:
+  // There may be none for the line either.
+  void note_lost(const std::exception& error) noexcept {
+    try {
+      hub_.service.log(fmt::format("a connection was lost: {}", error.what()));
+    } catch (const std::exception&) {
+      return;
+    }
+  }
+
+  // What ends with an exception before it waits again, run() does once more.
   void accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
+      accepting_ = false;
       if (!acceptor_.is_open()) return;
       if (error) return recover(error);
       Hub& hub = hub_;
@@ -148,6 +172,7 @@ class HttpServer : public Server {
       }
       accept();
     });
+    accepting_ = true;
   }
 
   // Where the system has no file or memory for another connection, the one that is idle for longest
@@ -160,8 +185,10 @@ class HttpServer : public Server {
     if (full && hub_.evict()) return accept();
     timer_.expires_after(look_again);
     timer_.async_wait([this](const boost::system::error_code& cancelled) {
+      accepting_ = false;
       if (!cancelled && acceptor_.is_open()) accept();
     });
+    accepting_ = true;
   }
 
   void wait_for_signal() {
@@ -171,17 +198,14 @@ class HttpServer : public Server {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       if (hub_.service.stopping) std::_Exit(EXIT_FAILURE);
-      begin_stop();
       wait_for_signal();
+      begin_stop();
     });
   }
 
   void begin_stop() {
     if (hub_.service.stopping) return;
-    hub_.service.stopping = true;
     const auto time = hub_.service.options().shutdown_timeout;
-    hub_.service.log(fmt::format("shutting down: running requests have {} s",
-                                 static_cast<double>(time.count()) / 1000));
     // The engine waits for what runs; it must not hold up what is being answered.
     drainer_ = std::thread([this, time] {
       hub_.service.engine().drain(std::chrono::steady_clock::now() + time);
@@ -191,17 +215,20 @@ class HttpServer : public Server {
         flush(std::chrono::steady_clock::now() + flush_time);
       });
     });
+    hub_.service.stopping = true;
+    hub_.service.log(fmt::format("shutting down: running requests have {} s",
+                                 static_cast<double>(time.count()) / 1000));
   }
 
+  // It looks again whatever happens now.
   void flush(std::chrono::steady_clock::time_point deadline) {
+    timer_.expires_after(look_again);
+    timer_.async_wait([this, deadline](const boost::system::error_code&) { flush(deadline); });
     close_idle();
     if (hub_.service.connections == 0 || std::chrono::steady_clock::now() >= deadline) {
       hub_.close_all();
       hub_.io->stop();
-      return;
     }
-    timer_.expires_after(look_again);
-    timer_.async_wait([this, deadline](const boost::system::error_code&) { flush(deadline); });
   }
 
   void close_idle() {
@@ -217,6 +244,7 @@ class HttpServer : public Server {
   net::signal_set signals_;
   net::steady_timer timer_;
   std::thread drainer_;
+  bool accepting_ = false;  // a handler of the acceptor will come
   int port_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // Service: what all connections share. Of the thread that answers, where nothing else is said.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -45,7 +46,7 @@ class Service {
 
   int64_t connections = 0;
   bool stopping = false;
-  size_t bodies_bytes = 0;  // of all requests that are being read or prepared
+  std::atomic<size_t> bodies_bytes = 0;  // of all requests that are being read or prepared
 
  private:
   [[nodiscard]] Json model_json(const std::string& name) const;

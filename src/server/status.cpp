@@ -51,7 +51,7 @@ Json cache_json(const EngineStats& stats, const MemoryPlan& plan, const EngineOp
   json["bytes_per_token"] = plan.sealed_bytes_per_token;
   json["f16_bytes_per_token"] = plan.f16_bytes_per_token;
   json["effective_bits"] = plan.effective_bits;
-  json["usage"] = cache_usage(session);
+  json["usage"] = session.fullest_share;
   json["bytes_saved"] = bytes_saved(stats, plan);
   json["evicted_blocks"] = session.evictions;
   json["swap"] = Json{{"bytes", session.host_bytes_total},

@@ -57,6 +57,7 @@ TEST(KvCacheWindow, WhatAStepPushesOutOfTheWindowHasNoPlace) {
   EXPECT_EQ(cache->blocks(id, 1)[1].page, -1);
   EXPECT_EQ(cache->blocks(id, 1)[1].slot, cache->blocks(id, 1)[8].slot);
   EXPECT_EQ(cache->counts(1).pages_referenced, 3);
+  EXPECT_EQ(cache->stats().fullest_share, 1);  // the other group has free pages
   EXPECT_EQ(held_blocks(*cache, id, 0).size(), 9u);
   Writer(cache.get()).write(id, 70);
   cache->commit(id, 518);

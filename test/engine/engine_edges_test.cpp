@@ -76,6 +76,10 @@ class RefusingSession final : public Session {
     if (prompt.size() > tokens_max_) return Error{ErrorCode::out_of_memory, "too long"};
     return session_->start(prompt, salt);
   }
+  [[nodiscard]] bool can_start(std::span<const int32_t> prompt, std::string_view salt,
+                               int64_t length) const override {
+    return prompt.size() <= tokens_max_ && session_->can_start(prompt, salt, length);
+  }
   [[nodiscard]] int64_t cached_tokens(SequenceId id) const override {
     return session_->cached_tokens(id);
   }

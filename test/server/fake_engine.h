@@ -189,6 +189,7 @@ class FakeEngine : public Engine {
     session.slots_total = 12;
     session.slots_free = 8;
     session.slots_cached = session.slots_referenced = 2;
+    session.fullest_share = 0.25;
     stats.layer_errors = {{1, 100, 4, 100, 5}, {}};
     stats.time_to_first_token_s.add(0.02);
     return stats;

@@ -50,6 +50,19 @@ TEST(Origins, ListedOnesAndOnesOwn) {
   EXPECT_FALSE(is_own_origin("null", "null"));
 }
 
+TEST(Origins, MaySendTheHeadersThatTheyAskFor) {
+  const char* usual = "Authorization, Content-Type";
+  EXPECT_EQ(allowed_headers(""), usual);
+  EXPECT_EQ(allowed_headers(" , "), usual);
+  EXPECT_EQ(allowed_headers("authorization,content-type,x-stainless-arch"),
+            "authorization, content-type, x-stainless-arch");
+  EXPECT_EQ(allowed_headers("\tX-a ,, x-B_1~ "), "X-a, x-B_1~");
+  for (const char* wrong :
+       {"x-a: b", "x-a, x b", "x-a\r\nSet-Cookie", "\"x\"", "x-\xC3\xA4", "(x)"}) {
+    EXPECT_EQ(allowed_headers(wrong), usual) << wrong;
+  }
+}
+
 TEST(Routes, NothingButTheExactPathLeadsThere) {
   EXPECT_EQ(path_of("/health?x=1"), "/health");
   EXPECT_FALSE(path_of("http://localhost/health"));

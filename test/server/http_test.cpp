@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "server/raw_client.h"
 #include "server/routes.h"
 
@@ -145,6 +147,59 @@ TEST(Http, TooMuchIsRefusedBeforeItIsRead) {
   EXPECT_EQ(server.ask(get("/health")).status, 200);
 }
 
+// Smuggling: where something in front of this server sees another end of the body, the rest of it
+// must not become a request.
+TEST(Http, BodiesOfUnknownLengthEndTheConnection) {
+  const RunningServer server;
+  const auto ask = [&](const std::string& version, const std::string& lines, int status) {
+    RawClient client(server.port());
+    client.send("POST /ping HTTP/" + version + "\r\nHost: localhost\r\nConnection: keep-alive\r\n" +
+                lines + "\r\n0\r\n\r\n" + get("/version"));
+    EXPECT_EQ(client.response().status, status) << lines;
+    EXPECT_EQ(client.response().status, 0) << lines;
+    EXPECT_TRUE(client.ended()) << lines;
+  };
+  const std::string name = "Transfer-Encoding: ";
+  for (const char* codings : {"gzip", "identity", "", "xchunked", "chunked, identity",
+                              "chunked;a=b", "\"chunked\"", ",chunked,", "chunked\r\n , gzip"}) {
+    ask("1.1", name + codings + "\r\n", 400);
+    ask("1.1", name + codings + "\r\nContent-Length: 5\r\n", 400);
+    ask("1.1", "Content-Length: 5\r\n" + name + codings + "\r\n", 400);
+  }
+  ask("1.1", name + "gzip, chunked\r\n", 501);
+  ask("1.1", name + "chunked , Chunked\r\n", 501);
+  ask("1.1", name + "gzip\r\n" + name + "chunked\r\n", 400);
+  ask("1.1", name + "chunked\r\n" + name + "gzip\r\n", 400);
+  ask("1.0", name + "chunked\r\n", 400);
+  ask("1.0", name + "gzip\r\n", 400);
+  RawClient client(server.port());
+  client.send("POST /ping HTTP/1.1\r\nHost: localhost\r\n" + name + " \tCHUNKED \r\n\r\n0\r\n\r\n" +
+              get("/version"));
+  EXPECT_EQ(client.response().status, 200);
+  EXPECT_EQ(client.response().body, R"({"version":"1.2.3"})");
+}
+
+// Who sends requests without waiting for answers is read no further than a little ahead.
+TEST(Http, APipelineIsReadNoFasterThanItIsAnswered) {
+  const RunningServer server;
+  RawClient client(server.port());
+  client.send_at_most(64 << 10);
+  std::ifstream limits("/proc/sys/net/ipv4/tcp_rmem");
+  size_t least = 0, usual = 0, most = 0;
+  ASSERT_TRUE(limits >> least >> usual >> most);
+  const size_t unanswered_most = most + (size_t{1} << 20);  // what the system holds, and a little
+  const std::string ask = get("/ping");
+  std::string data;
+  for (int i = 0; i < 1000; ++i) data += ask;
+  size_t sent = 0;
+  size_t answered = 0;
+  while (sent - answered * ask.size() < unanswered_most && answered < 6000) {
+    sent += client.send_some(std::string_view(data).substr(sent % ask.size()));
+    if (client.response(2).status == 200) ++answered;
+  }
+  EXPECT_GE(answered, 6000u);
+}
+
 TEST(Http, HostileBodiesLeaveTheServerAlive) {
   const RunningServer server;
   std::string deep(1'000'000, '[');
@@ -161,6 +216,32 @@ TEST(Http, HostileBodiesLeaveTheServerAlive) {
     }
   }
   EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).status, 200);
+}
+
+// Lists of tokens are many times as long as the bodies that ask for them.
+TEST(Http, ListsOfTokensAreBounded) {
+  const RunningServer server;
+  const size_t most = size_t{1} << 18;
+  const auto ask = [&](const std::string& request) {
+    RawClient client(server.port());
+    client.send(request);
+    return client.response(60'000);
+  };
+  const auto text = [&](size_t tokens) {  // with one in front
+    return R"({"return_token_strs": true, "prompt": ")" + std::string(tokens - 1, 'a') + "\"}";
+  };
+  const Response all = ask(post("/tokenize", text(most)));
+  EXPECT_EQ(all.json()["token_strs"].size(), most);
+  const Response more = ask(post("/tokenize", text(most + 1)));
+  EXPECT_EQ(more.status, 400);
+  EXPECT_EQ(more.json()["error"]["param"], "prompt");
+  const auto ids = [](size_t tokens) {
+    std::string list = R"({"tokens": [97)";
+    for (size_t i = 1; i < tokens; ++i) list += ",97";
+    return list + "]}";
+  };
+  EXPECT_EQ(ask(post("/detokenize", ids(most))).json()["prompt"], std::string(most, 'a'));
+  EXPECT_EQ(ask(post("/detokenize", ids(most + 1))).status, 400);
 }
 
 // Every route with every method and key, and paths that only look like it.
@@ -249,6 +330,12 @@ TEST(Http, AllowedOrigins) {
   EXPECT_THAT(preflight.head, HasSubstr("Access-Control-Allow-Origin: http://a.example\r\n"));
   EXPECT_THAT(preflight.head, HasSubstr("Authorization"));
   EXPECT_THAT(preflight.head, Not(HasSubstr("Allow-Credentials")));
+  const Response named = server.ask(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + origin +
+      "Access-Control-Request-Method: POST\r\n"
+      "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n\r\n");
+  EXPECT_THAT(named.head, HasSubstr("Access-Control-Allow-Headers: authorization, content-type, "
+                                    "x-stainless-os\r\n"));
   const Response answer =
       server.ask(post("/v1/completions", ask_text, origin + "Authorization: Bearer k\r\n"));
   EXPECT_EQ(answer.status, 200);

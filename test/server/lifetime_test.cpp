@@ -61,6 +61,38 @@ TEST(Lifetime, AClientThatIsGoneBeforeItsPromptIsRead) {
   EXPECT_EQ(server.ask(get("/health")).status, 200);
 }
 
+// Bodies of clients that are gone count until their jobs are done: they are still in memory.
+TEST(Lifetime, BodiesOfClientsThatAreGoneCount) {
+  ServerOptions options;
+  options.text_threads = 1;
+  options.max_bodies_bytes = 300'000;
+  const RunningServer server(options);
+  std::string slow = R"({"messages": [{"role": "user", "content": "slow"})";
+  for (int i = 0; i < 9; ++i) slow += R"(, {"role": "user", "content": "slow"})";  // 3 s
+  RawClient first(server.port());
+  first.send(post("/v1/chat/completions", slow + "]}"));
+  const std::string large =
+      post("/tokenize", R"({"prompt": "a", "user": ")" + std::string(100'000, 'x') + "\"}");
+  for (int i = 0; i < 2; ++i) {
+    RawClient(server.port()).send(large);
+    // The first one's connection and the one that asks.
+    std::string metrics;
+    while (metrics.find("kvart:http_connections{engine=\"0\",model_name=\"fake\"} 2\n") ==
+           std::string::npos) {
+      metrics = server.ask(get("/metrics")).body;
+    }
+  }
+  EXPECT_EQ(server.ask(large).status, 503);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+  // Nobody waits for what they have asked.
+  Response after;
+  for (int i = 0; i < 100 && after.status != 200; ++i) {
+    std::this_thread::sleep_for(milliseconds(100));
+    after = server.ask(large);
+  }
+  EXPECT_EQ(after.status, 200);
+}
+
 TEST(Lifetime, ASlowReaderPausesItsGenerationOnly) {
   ServerOptions options;
   options.write_timeout = milliseconds(60'000);
@@ -211,6 +243,26 @@ TEST(Lifetime, StoppingEndsWhatTakesTooLongWithAnError) {
   EXPECT_TRUE(response.whole);
   EXPECT_THAT(response.body, HasSubstr("\"code\":503"));
   EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
+}
+
+// Where it listens counts, not how that was called.
+TEST(Lifetime, OnlyLoopbackAddressesAreForThisMachineAlone) {
+  FakeModel model;
+  FakeEngine engine;
+  ServerOptions options;
+  options.model_names = {"x"};
+  options.port = 0;
+  for (const auto& [host, alone] :
+       {std::pair("127.0.0.1", true), std::pair("localhost", true), std::pair("127.9.9.9", true),
+        std::pair("127.1", true), std::pair("::1", true), std::pair("0:0:0:0:0:0:0:1", true),
+        std::pair("::ffff:127.0.0.1", true), std::pair("0.0.0.0", false), std::pair("::", false)}) {
+    options.host = host;
+    const auto server = Server::create(model, engine, options);
+    const bool v6 = std::string(host).find(':') != std::string::npos;
+    if (!server.ok() && v6) continue;  // a machine without it
+    ASSERT_TRUE(server.ok()) << host << ": " << server.error().message;
+    EXPECT_EQ((*server)->loopback_only(), alone) << host;
+  }
 }
 
 TEST(Lifetime, APortInUseIsNamed) {

@@ -2,6 +2,7 @@
 // that agree with each other.
 #include "server/metrics.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,7 +98,9 @@ TEST_F(MetricsTest, NamesThatOthersLookFor) {
 TEST_F(MetricsTest, FiguresAgree) {
   const auto all = samples(text());
   const std::string labels = "{engine=\"0\",model_name=\"fake\"";
-  EXPECT_NEAR(all.at("vllm:kv_cache_usage_perc" + labels + "}"), 12.0 / 112, 1e-9);
+  EXPECT_NEAR(all.at("vllm:kv_cache_usage_perc" + labels + "}"), 0.25, 1e-9);
+  EXPECT_THAT(text(),
+              HasSubstr(fmt::format("num_gpu_blocks=\"{}\"", engine_.plan().groups[0].pages)));
   EXPECT_EQ(all.at("kvart:kv_blocks" + labels + ",state=\"cached\",kind=\"sealed\"}"), 30);
   // 2 layers, 2 heads of 64, K and V: 144 of 512 bytes per 128 channels.
   EXPECT_EQ(all.at("kvart:kv_f16_bytes_per_token" + labels + "}"), 1024);

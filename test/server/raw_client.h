@@ -67,6 +67,15 @@ class RawClient {
     }
     return true;
   }
+  // As much as the system takes without waiting; how many bytes those are.
+  size_t send_some(std::string_view bytes) {
+    const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent > 0 ? static_cast<size_t>(sent) : 0;
+  }
+  // The system holds no more than about twice so many that the server hasn't taken.
+  void send_at_most(int bytes) const {
+    ::setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
   // What is there within the time; empty and ended() at the end.
   std::string receive(int wait_ms = 5000) {
     pollfd one{socket_, POLLIN, 0};

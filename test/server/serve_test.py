@@ -2,9 +2,12 @@
 # `kvart serve` from the outside, with an engine and a tiny model: answers are those of `kvart run`,
 # the same streamed or not, alone or among others; scores add up; signals end it as they should.
 import concurrent.futures
+import contextlib
 import json
 import math
+import os
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -208,6 +211,39 @@ class Program(ServedCase):
             server.ask("GET", "/v1/models", headers={"Authorization": "Bearer secret"})[0], 200)
         self.assertEqual(server.ask("GET", "/health")[0], 200)
         self.assertNotIn("secret", "\n".join(server.lines))
+
+    def test_an_empty_key_is_none_that_could_be_given(self):
+        done = subprocess.run([served.KVART, "serve", self.models / "llama.gguf", "-t", "1"],
+                              capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "KVART_API_KEY": ""})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("KVART_API_KEY", done.stderr)
+
+    def test_all_addresses_without_a_key(self):
+        for host, warns in (("0.0.0.0", True), ("::", True), ("127.0.0.1", False)):
+            try:
+                server = Served(self.models / "llama.gguf", "--host", host)
+            except RuntimeError as error:
+                if host == "::" and "protocol" in str(error):  # a machine without IPv6
+                    continue
+                raise
+            self.addCleanup(server.stop)
+            self.assertEqual("--api-key" in "\n".join(server.lines), warns, host)
+
+    def test_the_benchmark_client_speaks_to_it(self):
+        hosts = ["127.0.0.1"]
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+            hosts.append("::1")
+        for host in hosts:
+            server = Served(self.models / "llama.gguf", "--host", host)
+            self.addCleanup(server.stop)
+            url = f"http://[{host}]" if ":" in host else f"http://{host}"
+            done = subprocess.run(
+                [served.KVART, "bench-serve", "--base-url", f"{url}:{server.port}",
+                 "--num-prompts", "1", "--random-input-len", "10", "--random-output-len", "2"],
+                capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_sigterm_lets_streams_finish(self):
         server = Served(self.models / "llama.gguf", "--max-num-seqs", "8")

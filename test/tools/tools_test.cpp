@@ -13,6 +13,7 @@
 #include "tools/capacity.h"
 #include "tools/files.h"
 #include "tools/gpus.h"
+#include "tools/http_client.h"
 #include "tools/model_shapes.h"
 #include "tools/options.h"
 #include "tools/policies.h"
@@ -222,6 +223,29 @@ TEST(Options, TokenIds) {
   const auto wrong = parse_token_ids("1 2147483648", "ids");
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(wrong.error().message, HasSubstr("ids: word 2, '2147483648'"));
+}
+
+TEST(Urls, HostsAndPorts) {
+  const std::tuple<const char*, const char*, const char*, const char*, const char*> right[] = {
+      {"http://127.0.0.1:8000", "127.0.0.1", "8000", "", "127.0.0.1:8000"},
+      {"http://box/", "box", "80", "", "box:80"},
+      {"http://box:1/a/b/", "box", "1", "/a/b", "box:1"},
+      {"http://[::1]:8000/v", "::1", "8000", "/v", "[::1]:8000"},
+      {"http://[fe80::2]", "fe80::2", "80", "", "[fe80::2]:80"},
+  };
+  for (const auto& [url, host, port, prefix, whole] : right) {
+    const auto target = parse_http_url(url);
+    ASSERT_TRUE(target.ok()) << url;
+    EXPECT_EQ(target->host, host);
+    EXPECT_EQ(target->port, port);
+    EXPECT_EQ(target->prefix, prefix);
+    EXPECT_EQ(authority(*target), whole);
+  }
+  for (const char* wrong : {"", "box:1", "https://box", "http://", "http://:80", "http://box:",
+                            "http://box:x", "http://box:123456", "http://::1:80", "http://[::1",
+                            "http://[]:80", "http://[::1]80", "http://[::1]:", "http://a:b:80"}) {
+    EXPECT_FALSE(parse_http_url(wrong).ok()) << wrong;
+  }
 }
 
 TEST(Shapes, EachHasThePublishedNumberOfParameters) {

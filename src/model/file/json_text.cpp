@@ -41,7 +41,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) {
+    if (!open_.back().keys.insert(name).second) {
       error = fmt::format("the key '{}' is there twice", printable(name));
       return false;
     }
@@ -55,28 +55,21 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  Json* place(Json&& value) {
+  // What has come of an array or object that hasn't ended yet.
+  struct Open {
+    Json value;
+    std::vector<std::pair<std::string, Json>> members{};  // of an object
+    std::set<std::string> keys{};
+  };
+
+  bool add(Json value) {
     if (open_.empty()) {
       root = std::move(value);
-      return &root;
+    } else if (Open& parent = open_.back(); parent.value.is_array()) {
+      parent.value.push_back(std::move(value));
+    } else {
+      parent.members.emplace_back(std::move(name_), std::move(value));
     }
-    Json& parent = *open_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    return member(parent.template get_ref<typename Json::object_t&>(), std::move(value));
-  }
-  Json* member(std::map<std::string, Json, std::less<>>& object, Json&& value) {
-    return &(object[name_] = std::move(value));
-  }
-  // The keys are known to differ: looking each one up in a list would take quadratic time.
-  Json* member(std::vector<std::pair<const std::string, Json>>& object, Json&& value) {
-    object.emplace_back(name_, std::move(value));
-    return &object.back().second;
-  }
-  bool add(Json value) {
-    place(std::move(value));
     return true;
   }
   bool open(Json value) {
@@ -84,21 +77,37 @@ class Builder final : public nlohmann::json_sax<Json> {
       error = fmt::format("it is nested more than {} deep", max_depth);
       return false;
     }
-    open_.push_back(place(std::move(value)));
-    keys_.emplace_back();
+    names_.push_back(std::move(name_));
+    open_.push_back({std::move(value)});
     return true;
   }
   bool close() {
+    Open closed = std::move(open_.back());
     open_.pop_back();
-    keys_.pop_back();
-    return true;
+    name_ = std::move(names_.back());
+    names_.pop_back();
+    if (closed.value.is_object()) {
+      fill(closed.value.template get_ref<typename Json::object_t&>(), closed.members);
+    }
+    return add(std::move(closed.value));
   }
 
-  // Parents of what comes next. An array's elements may move as it grows, but only the last one is
-  // open, and nothing is added to a parent before its open child is closed.
-  std::vector<Json*> open_;
-  std::vector<std::set<std::string>> keys_;
-  std::string name_;
+  static void fill(std::map<std::string, Json, std::less<>>& object,
+                   std::vector<std::pair<std::string, Json>>& members) {
+    for (auto& [name, value] : members) object.emplace(std::move(name), std::move(value));
+  }
+  // With its place taken beforehand: this list has constant keys, so that it copies its members,
+  // whole trees, each time that it grows. The keys are known to differ: looking each one up would
+  // take quadratic time.
+  static void fill(std::vector<std::pair<const std::string, Json>>& object,
+                   std::vector<std::pair<std::string, Json>>& members) {
+    object.reserve(members.size());
+    for (auto& [name, value] : members) object.emplace_back(std::move(name), std::move(value));
+  }
+
+  std::vector<Open> open_;          // the innermost last
+  std::vector<std::string> names_;  // under which each of them goes into the one before
+  std::string name_;                // of what comes next, where an object is open
 };
 
 }  // namespace

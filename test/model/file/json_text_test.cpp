@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "failing_new.h"
+
 namespace kvart {
 namespace {
 
@@ -47,6 +49,26 @@ TEST(OrderedJson, ManyKeys) {
   const auto json = parse_ordered_json(text + "}");
   ASSERT_TRUE(json.ok());
   EXPECT_EQ(json->size(), 200'001u);
+}
+
+// What stands behind a large value doesn't make it be copied.
+TEST(OrderedJson, MembersBehindALargeOne) {
+  const auto allocations_of = [](int siblings) {
+    std::string text = "[";
+    for (int i = 0; i < 1000; ++i) text += "\"a text that needs memory of its own\",";
+    text += "0]";
+    for (int level = 0; level < 60; ++level) {
+      text = "{\"a\":" + text;
+      for (int i = 0; i < siblings; ++i) text += ",\"b" + std::to_string(i) + "\":0";
+      text += "}";
+    }
+    const int64_t before = allocations;
+    const auto json = parse_ordered_json(text);
+    const int64_t taken = allocations - before;
+    EXPECT_TRUE(json.ok() && json->dump() == text);
+    return taken;
+  };
+  EXPECT_LT(allocations_of(8), allocations_of(0) + int64_t{60} * 8 * 10);
 }
 
 }  // namespace

@@ -1,0 +1,106 @@
+// What requests hold while they are answered, and a server that once gets no memory. All memory of
+// this program is counted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "server/raw_client.h"
+
+namespace {
+
+std::atomic<std::size_t> live_bytes = 0;
+// The next allocation of at least so many bytes, but fewer than twice as many, fails; 0: none.
+std::atomic<std::size_t> failing_bytes = 0;
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  std::size_t failing = failing_bytes;
+  const bool fails = failing > 0 && size >= failing && size < 2 * failing &&
+                     failing_bytes.compare_exchange_strong(failing, 0);
+  void* block = fails ? nullptr : std::malloc(size == 0 ? 1 : size);
+  if (block == nullptr) throw std::bad_alloc();
+  live_bytes += ::malloc_usable_size(block);
+  return block;
+}
+
+// The one of std::stable_sort; a sanitizer's own would not match the operator delete below.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+[[gnu::noinline]] void operator delete(void* block) noexcept {
+  live_bytes -= ::malloc_usable_size(block);  // 0 of null
+  std::free(block);
+}
+
+void operator delete(void* block, std::size_t) noexcept {
+  operator delete(block);
+}
+
+namespace kvart {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t body_bytes = std::size_t{2} << 20;
+
+// Parts of bodies that are as long as a body may be, though little of them is used.
+std::vector<std::pair<const char*, std::string>> long_bodies() {
+  const std::string text(body_bytes, 'x');
+  std::string ids = "[97";
+  while (ids.size() < body_bytes) ids += ",97";
+  std::string fields;
+  for (int i = 0; fields.size() < body_bytes; ++i) {
+    fields += ",\"an unknown field with a long name, number " + std::to_string(i) + "\":0";
+  }
+  const char* completion = "/v1/completions";
+  return {
+      {completion, R"("prompt":"a","user":")" + text + '"'},
+      {completion, R"("prompt":"a")" + fields},
+      {completion, R"("truncate_prompt_tokens":5,"prompt":")" + text + '"'},
+      {completion, R"("truncate_prompt_tokens":5,"echo":true,"prompt":")" + text + '"'},
+      {completion, R"("truncate_prompt_tokens":5,"prompt":)" + ids + "]"},
+      {"/v1/chat/completions",
+       R"("truncate_prompt_tokens":5,"messages":[{"role":"user","content":")" + text + "\"}]"},
+  };
+}
+
+TEST(ServerMemory, AnAnswerHoldsNothingOfALongBody) {
+  for (const auto& [path, part] : long_bodies()) {
+    const RunningServer server({}, milliseconds(20));
+    ASSERT_EQ(server.ask(get("/health")).status, 200);
+    RawClient client(server.port());
+    std::string request = post(path, "{\"max_tokens\":4000,\"stream\":true," + part + "}");
+    const std::size_t before = live_bytes - request.capacity();
+    ASSERT_TRUE(client.send(request));
+    std::string().swap(request);
+    const std::string head = client.receive(60'000).substr(0, 15);
+    ASSERT_EQ(head, "HTTP/1.1 200 OK") << part.substr(0, 40);
+    EXPECT_LT(static_cast<double>(live_bytes) - static_cast<double>(before), body_bytes / 4.0)
+        << part.substr(0, 40);
+    EXPECT_FALSE(server.engine.last()->cancelled());
+  }
+}
+
+// The system has no memory for one connection, and for the next one it has.
+TEST(ServerMemory, AConnectionThatGetsNoneIsTheOnlyOneLost) {
+  const RunningServer server;
+  ASSERT_EQ(server.ask(get("/health")).status, 200);
+  failing_bytes = 8192;  // a connection has that much for what comes in
+  EXPECT_EQ(server.ask(get("/health")).status, 0);
+  EXPECT_EQ(failing_bytes, 0u);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+  EXPECT_THAT(server.log(), testing::HasSubstr("a connection was lost"));
+}
+
+}  // namespace
+}  // namespace kvart
