@@ -39,6 +39,7 @@ class Reader {
  public:
   // What take() gave until it was finished. Fails the test after a minute.
   void read_all() {
+    take();  // what a wait() was told of and nobody took isn't told again
     while (!finished_) {
       wait();
       take();
