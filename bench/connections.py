@@ -29,7 +29,7 @@ import struct
 import sys
 import time
 
-from server_process import Server, percentile, pool_bytes, whole
+from server_process import Server, percentile, pool_bytes, report_faults, whole
 
 IDLE_LIMIT_S = 1.0
 HEALTH_LIMIT_S = 0.05
@@ -369,12 +369,7 @@ def main():
     print(f"kvart serve {os.path.basename(args.model)}, {args.policy}, {args.running} sequences of "
           f"{args.context} tokens\n")
     print_figures(figures)
-    for fault in faults:
-        print(f"fault: {fault}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as out:
-            json.dump(figures, out, indent=1)
-    return 1 if faults else 0
+    return report_faults(figures, args.json)
 
 
 if __name__ == "__main__":

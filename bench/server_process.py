@@ -46,6 +46,16 @@ def pool_bytes(kvart, model, policy, context, sequences, running):
             + max(0, running - sequences) * row["open_and_sink_bytes_per_sequence"])
 
 
+def report_faults(figures, json_path):
+    """Prints figures["faults"], writes all figures where a path is given; gives the exit code."""
+    for fault in figures["faults"]:
+        print(f"fault: {fault}")
+    if json_path:
+        with open(json_path, "w", encoding="utf-8") as out:
+            json.dump(figures, out, indent=1)
+    return 1 if figures["faults"] else 0
+
+
 class Server:
     """`kvart serve` as a child process; open_files: how many it may have, if not as many as we."""
 

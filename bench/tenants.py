@@ -25,7 +25,7 @@ import statistics
 import sys
 import time
 
-from server_process import JSON_TYPE, Server, pool_bytes
+from server_process import JSON_TYPE, Server, pool_bytes, report_faults
 
 KEY_A, KEY_B = "tenant-a-key", "tenant-b-key"
 KEYS = ("--api-key", KEY_A, "--api-key", KEY_B)
@@ -239,12 +239,7 @@ def main():
     print(f"kvart serve {os.path.basename(args.model)}, {args.policy}, a pool of "
           f"{args.pool_sequences} sequences of {args.context} tokens; {args.records} guesses\n")
     print_figures(figures)
-    for fault in faults:
-        print(f"fault: {fault}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as out:
-            json.dump(figures, out, indent=1)
-    return 1 if faults else 0
+    return report_faults(figures, args.json)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,9 @@ using test::answer_of;
 using test::engine_options;
 using test::make_engine;
 using test::Reader;
+using test::request_of;
 using test::some_prompt;
 using test::tiny_model;
-
-GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.options.max_tokens = max_tokens;
-  request.options.ignore_eos = true;
-  return request;
-}
 
 // Counts the choices that were made: each has a stream of text.
 class CountingModel final : public Model {

@@ -13,18 +13,11 @@ namespace {
 using test::engine_options;
 using test::make_engine;
 using test::Reader;
+using test::request_of;
 using test::some_prompt;
 using test::tiny_model;
 
 constexpr int64_t context = 512;
-
-GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.options.max_tokens = max_tokens;
-  request.options.ignore_eos = true;
-  return request;
-}
 
 EngineOptions small_options(int64_t sequences, int step_tokens) {
   EngineOptions options = engine_options("int4", context);

@@ -18,16 +18,9 @@ using test::answer_of;
 using test::engine_options;
 using test::make_engine;
 using test::Reader;
+using test::request_of;
 using test::some_prompt;
 using test::tiny_model;
-
-GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.options.max_tokens = max_tokens;
-  request.options.ignore_eos = true;
-  return request;
-}
 
 // One that differs from the others in all that a request can ask for.
 GenerationRequest random_request(std::mt19937_64& random, int seed) {

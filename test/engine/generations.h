@@ -26,6 +26,15 @@ inline std::vector<int32_t> some_prompt(int count, int seed) {
   return tokens;
 }
 
+// Answered with exactly max_tokens tokens.
+inline GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.options.max_tokens = max_tokens;
+  request.options.ignore_eos = true;
+  return request;
+}
+
 struct Answer {
   std::string text;
   std::vector<int32_t> tokens;
