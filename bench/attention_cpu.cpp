@@ -1,7 +1,8 @@
 // Times attention on the CPU, layer after layer so that the cache comes from memory: decode (one
-// token of each of some sequences) in microseconds a layer, GB/s of cache bytes (scales included)
-// and percent of the read bandwidth that this program measures beside it; with --prefill N, prefill
-// of N tokens in multiply-adds a cycle and core. `--help` lists the options.
+// token of each of some sequences) in microseconds a layer, GB/s of cache bytes (scales included),
+// percent of the read bandwidth and percent of the products that the threads' vector units can do,
+// both measured by this program beside it; with --prefill N, prefill of N tokens in multiply-adds
+// a cycle and core. `--help` lists the options.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,9 @@
 
 #include "attention/attention.h"
 #include "clock.h"
+#include "format/kernels.h"
 #include "kvart/cores.h"
+#include "products.h"
 #include "results.h"
 
 namespace {
@@ -74,10 +77,10 @@ class Filled {
  public:
   Filled(const Options& options, const Policy& policy, int head_dim, int context)
       : options_(options), head_dim_(head_dim), context_(context) {
-    const std::vector<LayerFormats> formats = or_exit(policy.resolve(1));
-    layer_bytes_ = static_cast<double>(formats[0].k->side_bytes(head_dim) +
-                                       formats[0].v->side_bytes(head_dim)) *
-                   options.kv_heads * context / block_tokens;
+    formats_ = or_exit(policy.resolve(1))[0];
+    layer_bytes_ =
+        static_cast<double>(formats_.k->side_bytes(head_dim) + formats_.v->side_bytes(head_dim)) *
+        options.kv_heads * context / block_tokens;
     layers_ = std::clamp(static_cast<int>(options.megabytes * 1e6 / layer_bytes_), 1, 2000);
     CacheConfig config;
     config.shape.layers.assign(layers_, LayerShape{options.kv_heads, head_dim, 0});
@@ -100,6 +103,17 @@ class Filled {
               head_dim);
     for (float& x : k_) x = normal(random);
     sequence_ = or_exit(cache_->start({}, ""));
+  }
+
+  // Seconds that one core needs for the products of a decode step in one layer, and nothing else.
+  [[nodiscard]] double product_seconds(const ProductRates& rates, Isa isa, int group) const {
+    double seconds = 0;
+    for (const FormatInfo* format : {formats_.k, formats_.v}) {
+      const bool integers = format_kernels(format, isa).integers.axis != ScaleAxis::none;
+      const double products = static_cast<double>(context_) * options_.kv_heads * head_dim_ * group;
+      seconds += products / (integers ? rates.integers : rates.floats);
+    }
+    return seconds;
   }
 
   // Microseconds are of one layer, bytes of K and V that one query reads in it.
@@ -158,6 +172,7 @@ class Filled {
   const Options& options_;
   int head_dim_;
   int context_;
+  LayerFormats formats_;
   int layers_ = 0;
   double layer_bytes_ = 0;
   std::unique_ptr<KvCache> cache_;
@@ -180,8 +195,11 @@ void run_all(const Options& options, Isa isa) {
   const double clock = cycles_per_second();
   std::printf("%s, %.2f GHz, medians of %d, %d KV heads\n", std::string(isa_name(isa)).c_str(),
               clock * 1e-9, options.runs, options.kv_heads);
-  std::printf("%-9s %8s %8s %6s %8s %10s %7s %10s\n", "cache", "head_dim", "context", "group",
-              "threads", "us/layer", "GB/s", "% of reads");
+  const ProductRates rates = product_rates(isa);
+  std::printf("products of a core and second: %.1f G of codes, %.1f G of floats\n",
+              1e-9 * rates.integers, 1e-9 * rates.floats);
+  std::printf("%-9s %8s %8s %6s %8s %10s %7s %10s %13s\n", "cache", "head_dim", "context", "group",
+              "threads", "us/layer", "GB/s", "% of reads", "% of products");
   ReadBandwidth reads(static_cast<size_t>(options.megabytes) * 1000000);
   for (const int head_dim : options.head_dims) {
     for (const int context : options.contexts) {
@@ -194,9 +212,11 @@ void run_all(const Options& options, Isa isa) {
           for (size_t i = 0; i < pools.size(); ++i) {
             const double seconds = filled.attend_seconds(*pools[i], isa, group, 1);
             const double rate = filled.layer_bytes() / seconds;
-            std::printf("%-9s %8d %8d %6d %8d %10.1f %7.2f %9.0f%%", name.c_str(), head_dim,
-                        context, group, pools[i]->threads(), 1e6 * seconds, 1e-9 * rate,
-                        100 * rate / bandwidth[i]);
+            const double products_s = filled.product_seconds(rates, isa, group);
+            std::printf("%-9s %8d %8d %6d %8d %10.1f %7.2f %9.0f%% %12.0f%%", name.c_str(),
+                        head_dim, context, group, pools[i]->threads(), 1e6 * seconds, 1e-9 * rate,
+                        100 * rate / bandwidth[i],
+                        100 * products_s / (seconds * pools[i]->threads()));
             if (options.prefill > 0) {
               print_prefill(filled, options, *pools[i], isa, group, head_dim, context, clock);
             }

@@ -119,6 +119,8 @@ class CpuAttention final : public Attention {
                   float* o, Upcoming next) const;
   void integer_scores(const SideBytes& k, int rows, int head_dim, const Scratch& scratch,
                       Upcoming next) const;
+  void sum_codes(const SideBytes& v, int first, bool packed, int rows, const IntegerSums& sums,
+                 const Scratch& scratch, float* o, Upcoming next) const;
   void channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,
                            float* o, Upcoming next) const;
   void token_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& scratch,

@@ -67,6 +67,21 @@ void unpack(decltype(IntegerCodes::rows) rows_or_columns, const SideBytes& side,
   }
 }
 
+// Rows up to which codes are read where they are stored: beyond that many it pays to unpack them
+// once for all.
+constexpr int most_packed_rows = 8;
+
+bool reads_packed(const IntegerKernels& kernels, const IntegerCodes& codes, int rows,
+                  int head_dim) {
+  return kernels.packed_scores != nullptr && codes.packing != Packing::other &&
+         rows <= most_packed_rows && head_dim % 32 == 0;
+}
+
+PackedRows packed_rows(const SideBytes& side, int head_dim, int first, int tokens) {
+  const size_t row_bytes = side.format->info->row_bytes(head_dim);
+  return {side.format->integers.packing, side.codes + first * row_bytes, row_bytes, tokens};
+}
+
 // Tokens whose codes of V are multiplied at a time.
 int sum_tokens_of(const IntegerCodes& v, int head_dim) {
   const int tokens = step_tokens(head_dim, code_values);
@@ -164,8 +179,9 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   const IntegerCodes& codes = k.format->integers;
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
-  const int step = std::min(step_tokens(head_dim, code_values), group);
-  Fetch fetch(next, block_tokens / group + block_tokens / unpack_tokens +
+  const bool packed = reads_packed(*s.integers, codes, rows, head_dim);
+  const int step = packed ? group : std::min(step_tokens(head_dim, code_values), group);
+  Fetch fetch(next, block_tokens / group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
   for (int first = 0; first < block_tokens; first += group) {
     fetch.now();
@@ -173,6 +189,12 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
       codes.parameters(k.parameters, head_dim, first / group, s.scales, s.offsets);
       s.integers->queries(s.q, rows, head_dim, s.scales, codes.has_offset ? s.offsets : nullptr,
                           s.query_integers, s.query_step, s.query_added);
+    }
+    if (packed) {
+      s.integers->packed_scores(s.query_integers, s.query_step, s.query_added, rows, head_dim,
+                                packed_rows(k, head_dim, first, group), s.scores + first,
+                                fetch.take(product_shares));
+      continue;
     }
     for (int t = first; t < first + group; t += step) {
       unpack(codes.rows, k, head_dim, t, step, s.decoded, fetch);
@@ -186,12 +208,26 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   s.integers->scale_scores(s.scores, rows, s.scales);
 }
 
+// Adds the sums over tokens from `first` on, from the codes as stored or as they were unpacked.
+void CpuAttention::sum_codes(const SideBytes& v, int first, bool packed, int rows,
+                             const IntegerSums& sums, const Scratch& s, float* o,
+                             Upcoming next) const {
+  if (packed) {
+    s.integers->packed_sums(s.probability_integers, s.probability_step, s.probability_added, rows,
+                            packed_rows(v, sums.head_dim, first, sums.tokens), sums, o, next);
+  } else {
+    s.integers->sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums, o,
+                     next);
+  }
+}
+
 // Scales of channels multiply the sums.
 void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
                                        float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
+  const bool packed = reads_packed(*s.integers, codes, rows, head_dim);
   const int step = sum_tokens_of(codes, head_dim);
-  Fetch fetch(next, block_tokens / codes.group + block_tokens / unpack_tokens +
+  Fetch fetch(next, block_tokens / codes.group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
   for (int first = 0; first < block_tokens; first += codes.group) {
     fetch.now();
@@ -199,7 +235,7 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                               s.probability_integers, s.probability_step, s.probability_added);
     codes.parameters(v.parameters, head_dim, first / codes.group, s.scales, s.offsets);
     for (int t = first; t < first + codes.group; t += step) {
-      unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
+      if (!packed) unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
       const IntegerSums sums{s.decoded,
                              step,
                              codes.zero,
@@ -211,8 +247,7 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                              s.offsets,
                              codes.has_offset && t == first,
                              t == 0 ? s.factor : nullptr};
-      s.integers->sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums,
-                       o, fetch.take(product_shares));
+      sum_codes(v, t, packed, rows, sums, s, o, fetch.take(product_shares));
     }
   }
 }
@@ -223,9 +258,12 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
   const IntegerCodes& codes = v.format->integers;
   const int step = sum_tokens_of(codes, head_dim);
   const int groups = (head_dim + codes.group - 1) / codes.group;
-  Fetch fetch(next, block_tokens / unpack_tokens + groups * product_shares * block_tokens / step);
+  const bool packed = reads_packed(*s.integers, codes, rows, head_dim) &&
+                      (groups == 1 || codes.packing != Packing::nibbles);
+  Fetch fetch(next, (packed ? 0 : block_tokens / unpack_tokens) +
+                        groups * product_shares * block_tokens / step);
   for (int t = 0; t < block_tokens; t += step) {
-    unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
+    if (!packed) unpack(codes.columns, v, head_dim, t, step, s.decoded, fetch);
     for (int group = 0; group < groups; ++group) {
       const int channel = group * codes.group;
       codes.parameters(v.parameters, head_dim, group, s.scales, s.offsets);
@@ -243,8 +281,7 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
                              nullptr,
                              codes.has_offset,
                              t == 0 ? s.factor : nullptr};
-      s.integers->sums(s.probability_integers, s.probability_step, s.probability_added, rows, sums,
-                       o, fetch.take(product_shares));
+      sum_codes(v, t, packed, rows, sums, s, o, fetch.take(product_shares));
     }
   }
 }

@@ -77,9 +77,17 @@ struct CodeRows {
   int zero;       // IntegerCodes::zero
 };
 
+// Rows of stored codes, of one packing that isn't `other`.
+struct PackedRows {
+  Packing packing;
+  const uint8_t* codes;
+  size_t row_bytes;
+  int tokens;  // a multiple of 16
+};
+
 // What IntegerKernels::sums adds to the output.
 struct IntegerSums {
-  const void* v;  // columns of codes (format/kernels.h)
+  const void* v;  // columns of codes (format/kernels.h); of packed sums the first row's
   int tokens;
   int zero;         // IntegerCodes::zero
   int first_token;  // of the probabilities
@@ -130,6 +138,14 @@ struct IntegerKernels {
   // [rows][head_dim].
   void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
                const IntegerSums& what, float* o, Upcoming next);
+
+  // scores() and sums() of stored codes, which aren't unpacked before; null: there are none. For
+  // head_dim a multiple of 32. Of nibbles sums are of all channels.
+  void (*packed_scores)(const int16_t* q, const float* step, const float* added, int rows,
+                        int head_dim, const PackedRows& k, float* s, Upcoming next) = nullptr;
+  void (*packed_sums)(const int16_t* p, const float* step, const float* added, int rows,
+                      const PackedRows& v, const IntegerSums& what, float* o,
+                      Upcoming next) = nullptr;
 };
 
 // Calls begin() and end() around what a thread computes of a tile.

@@ -21,6 +21,14 @@ enum class ScaleAxis {
 // IntegerCodes::zero where an instruction multiplies and adds four bytes at a time.
 enum class CodeLayout { words, bytes };
 
+// How the stored codes of a row lie, for products that read them where they are.
+enum class Packing {
+  other,         // they must be unpacked
+  signed_bytes,  // byte c is code[c]
+  bytes,         // byte c is code[c] + 128
+  nibbles,       // byte c is (code[c] + 8) | (code[c + head_dim / 2] + 8) << 4
+};
+
 // Formats whose values are value = code * scale + offset with integer codes, -128 <= code < 128,
 // offer them for integer arithmetic.
 struct IntegerCodes {
@@ -39,6 +47,7 @@ struct IntegerCodes {
   // token ([64]).
   void (*parameters)(const uint16_t* parameters, int head_dim, int index, float* scales,
                      float* offsets) = nullptr;
+  Packing packing = Packing::other;
 };
 
 struct FormatKernels {

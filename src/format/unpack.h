@@ -212,6 +212,9 @@ inline void signed_bytes_to_words(const Source& from, int d, int16_t* out) {
 template <int bits, int centre>
 struct PackedCodes {
   static constexpr int zero = 0;
+  static constexpr Packing packing = bits == 8 && centre == 128 ? Packing::bytes
+                                     : bits == 4 && centre == 8 ? Packing::nibbles
+                                                                : Packing::other;
 
   template <class Source>
   static void words(Source row, int d, int16_t* out) {
@@ -221,6 +224,7 @@ struct PackedCodes {
 
 struct SignedBytes {
   static constexpr int zero = 0;
+  static constexpr Packing packing = Packing::signed_bytes;
 
   template <class Source>
   static void words(Source row, int d, int16_t* out) {

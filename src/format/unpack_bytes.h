@@ -238,6 +238,7 @@ template <int bits, int centre>
 struct PackedCodes {
   static_assert(bits <= 6 || bits == 8);  // of at most two planes
   static constexpr int zero = centre;
+  static constexpr Packing packing = Packing::other;
 
   static void row(const uint8_t* row, int d, uint8_t* out) {
     if constexpr (bits == 8) {
@@ -264,6 +265,7 @@ struct PackedCodes {
 
 struct SignedBytes {
   static constexpr int zero = 128;
+  static constexpr Packing packing = Packing::other;
 
   template <class Size>
   static void row(const uint8_t* row, Size d, uint8_t* out) {

@@ -5,6 +5,7 @@
 
 #include "attention/isa/integer_rows.h"
 #include "attention/isa/ivec.h"
+#include "attention/isa/packed_words.h"
 #include "attention/isa/prefetch.h"
 #include "attention/isa/row_groups.h"
 
@@ -104,8 +105,12 @@ void sums(const int16_t* p, const float* step, const float* added, int rows,
 
 extern const IntegerKernels integer_kernels;
 constinit const IntegerKernels integer_kernels = {
-    CodeLayout::words,      false, nullptr, nullptr, queries<WordRow>, scores, scale_scores,
-    probabilities<WordRow>, sums};
+    CodeLayout::words,      false,      nullptr, nullptr, queries<WordRow>, scores, scale_scores,
+    probabilities<WordRow>, sums,
+#if defined(KVART_ISA_avx2)
+    packed_scores,          packed_sums
+#endif
+};
 
 }  // namespace kvart::KVART_ISA
 

@@ -24,9 +24,9 @@ constexpr FormatKernels kernels_of() {
   FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}};
   if constexpr (requires { Format::scale_axis; }) {
     static_assert(Format::scale_group % 16 == 0);
-    kernels.integers = {Format::scale_axis,    Format::scale_group,     Format::has_offset,
-                        code_layout,           Format::Codes::zero,     &code_rows<Format>,
-                        &code_columns<Format>, &Format::code_parameters};
+    kernels.integers = {Format::scale_axis,    Format::scale_group,      Format::has_offset,
+                        code_layout,           Format::Codes::zero,      &code_rows<Format>,
+                        &code_columns<Format>, &Format::code_parameters, Format::Codes::packing};
   }
   return kernels;
 }

@@ -1,0 +1,227 @@
+// Products of queries and probabilities in words with codes as they are stored: what a register
+// widens is multiplied for up to four rows at once and never written.
+#pragma once
+
+#include "attention/isa/integer_rows.h"
+#include "attention/isa/ivec.h"
+#include "attention/isa/prefetch.h"
+#include "attention/isa/row_groups.h"
+
+#if defined(KVART_ISA_avx2)
+
+namespace kvart::KVART_ISA {
+
+constexpr int packed_rows = 4;
+
+// Registers of words from stored bytes. Words are code + zero: what that adds to a sum is zero
+// times the sum of the row that the codes are multiplied with.
+struct SignedByteWords {
+  static constexpr int parts = 1;  // words of a byte
+  static constexpr int zero = 0;
+  static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepi8_epi16(bytes); }
+};
+
+struct ByteWords {
+  static constexpr int parts = 1;
+  static constexpr int zero = 128;
+  static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepu8_epi16(bytes); }
+};
+
+struct NibbleWords {
+  static constexpr int parts = 2;
+  static constexpr int zero = 8;
+  static void widen(__m128i bytes, __m256i* words) {
+    const __m256i both = _mm256_cvtepu8_epi16(bytes);
+    words[0] = _mm256_and_si256(both, _mm256_set1_epi16(15));
+    words[1] = _mm256_srli_epi16(both, 4);
+  }
+};
+
+// Calls function(words) with the type for the packing.
+template <class Function>
+inline void with_packed_words(Packing packing, Function function) {
+  switch (packing) {
+    case Packing::signed_bytes:
+      return function(SignedByteWords{});
+    case Packing::bytes:
+      return function(ByteWords{});
+    case Packing::nibbles:
+      return function(NibbleWords{});
+    case Packing::other:
+      return;
+  }
+}
+
+// zero * the sum of a row of n words.
+template <class Words>
+inline int zero_sum(const int16_t* row, int n) {
+  if constexpr (Words::zero == 0) return 0;
+  __m256i sum = _mm256_setzero_si256();
+  for (int i = 0; i < n; i += ivec_words) {
+    sum = add_products(sum, load_words(row + i), _mm256_set1_epi16(Words::zero));
+  }
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 1);
+}
+
+// Sums over the lanes of a, b, c and d.
+inline __m128i four_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+  const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+  const __m256i sums =
+      _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+  return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+// Scores of a row and of the one behind it, of two tokens each, from (row, token) sums.
+inline void store_two_rows(__m128i sums, const float* step, const float* added, const int* zeros,
+                           float* s, bool second) {
+  const __m128i left =
+      _mm_sub_epi32(sums, _mm_set_epi32(zeros[second], zeros[second], zeros[0], zeros[0]));
+  const __m128 scores =
+      _mm_fmadd_ps(_mm_cvtepi32_ps(left), _mm_set_ps(step[second], step[second], step[0], step[0]),
+                   _mm_set_ps(added[second], added[second], added[0], added[0]));
+  _mm_storel_pi(reinterpret_cast<__m64*>(s), scores);
+  if (second) _mm_storeh_pi(reinterpret_cast<__m64*>(s + score_stride), scores);
+}
+
+// Scores of `rows` rows and two or, where there are at most two rows, four tokens.
+template <class Words, int rows>
+inline void packed_scores_tile(const int16_t* q, const float* step, const float* added,
+                               const int* zeros, int head_dim, const uint8_t* k, size_t row_bytes,
+                               float* s) {
+  constexpr int tokens = rows <= 2 ? 4 : 2;
+  __m256i sum[rows][tokens];
+  for (int r = 0; r < rows; ++r) {
+    for (int t = 0; t < tokens; ++t) sum[r][t] = _mm256_setzero_si256();
+  }
+  const int part_words = head_dim / Words::parts;
+  int c = 0;
+  do {  // at least once: the sums then never leave their registers
+    __m256i words[tokens][Words::parts];
+    for (int t = 0; t < tokens; ++t) {
+      const uint8_t* bytes = k + t * row_bytes + c;
+      Words::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)), words[t]);
+    }
+    for (int part = 0; part < Words::parts; ++part) {
+      for (int r = 0; r < rows; ++r) {
+        const __m256i query = load_words(q + r * head_dim + part * part_words + c);
+        for (int t = 0; t < tokens; ++t) {
+          sum[r][t] = add_products(sum[r][t], query, words[t][part]);
+        }
+      }
+    }
+    c += ivec_words;
+  } while (c < part_words);
+  if constexpr (tokens == 4) {
+    for (int r = 0; r < rows; ++r) {
+      const __m128i sums = _mm_sub_epi32(four_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]),
+                                         _mm_set1_epi32(zeros[r]));
+      _mm_storeu_ps(s + r * score_stride, _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_set1_ps(step[r]),
+                                                       _mm_set1_ps(added[r])));
+    }
+  } else {
+    for (int r = 0; r < rows; r += 2) {
+      const int second = r + 1 < rows ? r + 1 : r;
+      store_two_rows(four_sums(sum[r][0], sum[r][1], sum[second][0], sum[second][1]), step + r,
+                     added + r, zeros + r, s + r * score_stride, second != r);
+    }
+  }
+}
+
+inline void packed_scores(const int16_t* q, const float* step, const float* added, int rows,
+                          int head_dim, const PackedRows& k, float* s, Upcoming next) {
+  Fetching fetching(next, rows * k.tokens);
+  with_packed_words(k.packing, [&]<class Words>(Words) {
+    for_row_groups<packed_rows, true>(rows, [&]<int n>(int r) {
+      constexpr int tokens = n <= 2 ? 4 : 2;
+      const int16_t* query = q + static_cast<size_t>(r) * head_dim;
+      int zeros[n];
+      for (int i = 0; i < n; ++i) zeros[i] = zero_sum<Words>(query + i * head_dim, head_dim);
+      float* row = s + static_cast<size_t>(r) * score_stride;
+      for (int t = 0; t < k.tokens; t += tokens) {
+        fetching.ahead_of(n * tokens);
+        packed_scores_tile<Words, n>(query, step + r, added + r, zeros, head_dim,
+                                     k.codes + t * k.row_bytes, k.row_bytes, row + t);
+      }
+    });
+  });
+}
+
+// Output of `rows` rows: `groups` times 16 channels of bytes, or of nibbles 8 and the 8 that share
+// their bytes. A function of its own, as sums_tile.
+template <class Words, int rows, int groups>
+[[gnu::noinline]] void packed_sums_tile(const int16_t* p, const SumsToOutput* joins,
+                                        const int* zeros, const PackedRows& v, int head_dim,
+                                        int byte, float* o) {
+  constexpr int vecs = 2 * groups;
+  __m256i sum[rows][vecs];
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < vecs; ++i) sum[r][i] = _mm256_setzero_si256();
+  }
+  const uint8_t* codes = v.codes + byte;
+  for (int t = 0; t < v.tokens; t += 2, codes += 2 * v.row_bytes) {
+    __m256i words[vecs];
+    for (int g = 0; g < groups; ++g) {
+      // Bytes of two tokens side by side.
+      if constexpr (Words::parts == 1) {
+        const auto* at = reinterpret_cast<const __m128i*>(codes + 16 * g);
+        const auto* behind = reinterpret_cast<const __m128i*>(codes + 16 * g + v.row_bytes);
+        const __m128i first = _mm_loadu_si128(at), second = _mm_loadu_si128(behind);
+        Words::widen(_mm_unpacklo_epi8(first, second), words + 2 * g);
+        Words::widen(_mm_unpackhi_epi8(first, second), words + 2 * g + 1);
+      } else {
+        const auto* at = reinterpret_cast<const __m128i*>(codes + 8 * g);
+        const auto* behind = reinterpret_cast<const __m128i*>(codes + 8 * g + v.row_bytes);
+        Words::widen(_mm_unpacklo_epi8(_mm_loadl_epi64(at), _mm_loadl_epi64(behind)),
+                     words + 2 * g);
+      }
+    }
+    for (int r = 0; r < rows; ++r) {
+      const __m256i pair = broadcast_pair(p + r * score_stride + t);
+      for (int i = 0; i < vecs; ++i) sum[r][i] = add_products(sum[r][i], pair, words[i]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < vecs; ++i) {
+      const int channel =
+          Words::parts == 1 ? byte + 8 * i : byte + i / 2 * 8 + i % 2 * (head_dim / 2);
+      const __m256i left = _mm256_sub_epi32(sum[r][i], _mm256_set1_epi32(zeros[r]));
+      joins[r].join(to_float(left), channel, o + r * head_dim);
+    }
+  }
+}
+
+inline void packed_sums(const int16_t* p, const float* step, const float* added, int rows,
+                        const PackedRows& v, const IntegerSums& what, float* o, Upcoming next) {
+  Fetching fetching(next, rows * (what.end_channel - what.first_channel));
+  with_packed_words(v.packing, [&]<class Words>(Words) {
+    for_row_groups<packed_rows, true>(rows, [&]<int n>(int r) {
+      constexpr int groups = n <= 2 ? 2 : 1;
+      constexpr int group_bytes = 16 / Words::parts;
+      SumsToOutput joins[n];
+      int zeros[n];
+      const int16_t* row = p + static_cast<size_t>(r) * score_stride + what.first_token;
+      for (int i = 0; i < n; ++i) {
+        joins[i] = sums_to_output(what, r + i, step[r + i], added[r + i]);
+        zeros[i] = zero_sum<Words>(row + i * score_stride, v.tokens);
+      }
+      float* out = o + static_cast<size_t>(r) * what.head_dim;
+      int byte = what.first_channel / Words::parts;
+      const int end = what.end_channel / Words::parts;
+      for (; byte + groups * group_bytes <= end; byte += groups * group_bytes) {
+        fetching.ahead_of(n * groups * 16);
+        packed_sums_tile<Words, n, groups>(row, joins, zeros, v, what.head_dim, byte, out);
+      }
+      for (; byte < end; byte += group_bytes) {
+        fetching.ahead_of(n * 16);
+        packed_sums_tile<Words, n, 1>(row, joins, zeros, v, what.head_dim, byte, out);
+      }
+    });
+  });
+}
+
+}  // namespace kvart::KVART_ISA
+
+#endif

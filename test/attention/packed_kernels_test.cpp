@@ -1,0 +1,128 @@
+// Products with codes as they are stored: exactly the sums of the codes, for every packing, number
+// of rows and head_dim that they take.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "attention/kernels.h"
+
+namespace kvart {
+namespace {
+
+std::vector<int16_t> random_words(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int> uniform(-32639, 32639);
+  std::vector<int16_t> x(count);
+  for (int16_t& value : x) value = static_cast<int16_t>(uniform(random));
+  return x;
+}
+
+// 64 stored rows, each with some bytes behind it, and the codes that they stand for.
+struct Stored {
+  Packing packing;
+  int head_dim;
+  size_t row_bytes;
+  std::vector<uint8_t> bytes;
+
+  Stored(Packing kind, int d, uint64_t seed)
+      : packing(kind),
+        head_dim(d),
+        row_bytes((kind == Packing::nibbles ? d / 2 : d) + 8),
+        bytes(64 * row_bytes) {
+    std::mt19937_64 random(seed);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    // The largest and the least codes, whose sums are largest.
+    std::fill_n(bytes.begin(), row_bytes, kind == Packing::signed_bytes ? 0x80 : 0x00);
+    std::fill_n(bytes.begin() + row_bytes, row_bytes, kind == Packing::signed_bytes ? 0x7f : 0xff);
+  }
+
+  [[nodiscard]] int code(int token, int channel) const {
+    const uint8_t* row = bytes.data() + token * row_bytes;
+    switch (packing) {
+      case Packing::signed_bytes:
+        return static_cast<int8_t>(row[channel]);
+      case Packing::bytes:
+        return row[channel] - 128;
+      default:
+        break;
+    }
+    const int half = head_dim / 2;
+    return (channel < half ? row[channel] & 15 : row[channel - half] >> 4) - 8;
+  }
+};
+
+class PackedKernels : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (integers.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
+  }
+
+  const IntegerKernels& integers = integer_kernels(GetParam(), 8);
+};
+
+INSTANTIATE_TEST_SUITE_P(Isas, PackedKernels, testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+constexpr Packing packings[] = {Packing::signed_bytes, Packing::bytes, Packing::nibbles};
+
+TEST_P(PackedKernels, ScoresAreExactSums) {
+  for (const Packing packing : packings) {
+    for (int d = 32; d <= 256; d += 32) {
+      const Stored k(packing, d, d);
+      for (int rows = 1; rows <= 12; ++rows) {
+        std::vector<int16_t> q = random_words(rows * d, rows);
+        std::fill_n(q.begin(), d, int16_t{32639});
+        if (rows > 1) std::fill_n(q.begin() + d, d, int16_t{-32639});
+        const std::vector<float> step(rows, 0.5f), added(rows, 4.0f);
+        std::vector<float> s(rows * 64, NAN);
+        integers.packed_scores(q.data(), step.data(), added.data(), rows, d,
+                               {packing, k.bytes.data() + 16 * k.row_bytes, k.row_bytes, 48},
+                               s.data() + 16, {});
+        integers.packed_scores(q.data(), step.data(), added.data(), rows, d,
+                               {packing, k.bytes.data(), k.row_bytes, 16}, s.data(), {});
+        for (int i = 0; i < rows * 64; ++i) {
+          int64_t sum = 0;
+          for (int c = 0; c < d; ++c) sum += int64_t{q[i / 64 * d + c]} * k.code(i % 64, c);
+          ASSERT_EQ(s[i], static_cast<float>(sum) * 0.5f + 4.0f) << d << " " << rows << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedKernels, SumsAreExactSums) {
+  constexpr int first_token = 16, tokens = 32;
+  for (const Packing packing : packings) {
+    for (int d = 32; d <= 256; d += 32) {
+      const Stored v(packing, d, d);
+      for (int rows = 1; rows <= 12; ++rows) {
+        std::vector<int16_t> p = random_words(rows * 64, rows);
+        std::fill_n(p.begin(), 64, int16_t{32639});
+        const std::vector<float> step(rows, 0.25f), added(rows, 3.0f), factor(rows, 2.0f);
+        const std::vector<float> scales(d, 0.5f), offsets(d, 8.0f);
+        std::vector<float> o(rows * d, 1.0f);
+        // Of bytes some channels alone can be wanted.
+        const int first_channel = packing == Packing::nibbles ? 0 : 16;
+        integers.packed_sums(p.data(), step.data(), added.data(), rows,
+                             {packing, v.bytes.data(), v.row_bytes, tokens},
+                             {nullptr, tokens, 0, first_token, d, first_channel, d, scales.data(),
+                              offsets.data(), true, factor.data()},
+                             o.data(), {});
+        for (int i = 0; i < rows * d; ++i) {
+          int64_t sum = 0;
+          for (int t = 0; t < tokens; ++t) {
+            sum += int64_t{p[i / d * 64 + first_token + t]} * v.code(t, i % d);
+          }
+          const float expected =
+              i % d < first_channel ? 1.0f : static_cast<float>(sum) * 0.125f + 26.0f;
+          ASSERT_NEAR(o[i], expected, std::abs(expected) * 3e-7) << d << " " << rows << " " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvart
