@@ -1,7 +1,9 @@
 # kvart_layer(NAME FOLDER LINK ...): the static library kvart_NAME of the folder's *.cpp, with every
 # file of FOLDER/isa compiled once per instruction set, in a namespace of that set's own, so that no
-# inline function compiled for one set can be linked into another's path. The global property
-# kvart_object_owners lists all targets that hold objects: what the installed library is made of.
+# inline function compiled for one set can be linked into another's path; and with the files of
+# FOLDER/cuda, or of FOLDER/no_cuda where there are no CUDA kernels (cuda.cmake). The global
+# property kvart_object_owners lists all targets that hold objects: what the installed library is
+# made of.
 
 add_library(kvart_options INTERFACE)
 target_compile_features(kvart_options INTERFACE cxx_std_20)
@@ -9,11 +11,12 @@ target_include_directories(kvart_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
 # Encoded bytes and logits must not depend on what a compiler fuses: an fma is written out where it
 # is meant.
-target_compile_options(kvart_options INTERFACE -Wall -Wextra -ffp-contract=off)
+target_compile_options(kvart_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -ffp-contract=off>)
 # g++ 12 sees overlapping copies in std::string's operator+ where there are none.
-target_compile_options(kvart_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(kvart_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 if(KVART_WERROR)
-  target_compile_options(kvart_options INTERFACE -Werror)
+  target_compile_options(kvart_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(KVART_SANITIZE)
   add_compile_options(
@@ -50,6 +53,31 @@ function(kvart_isa_library target isa)
   set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${objects})
 endfunction()
 
+# kvart_cuda_library(TARGET FOLDER): the object library of the folder's CUDA code, or of what stands
+# in for it, linked into TARGET.
+function(kvart_cuda_library target folder)
+  if(kvart_with_cuda)
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/cuda/*.cu ${folder}/cuda/*.cpp)
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/no_cuda/*.cpp)
+  endif()
+  if(NOT sources)
+    return()
+  endif()
+  set(objects ${target}_cuda)
+  add_library(${objects} OBJECT ${sources})
+  target_link_libraries(${objects}
+    PRIVATE kvart_options $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
+  set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  if(kvart_with_cuda)
+    target_link_libraries(${objects} PRIVATE kvart_cuda_options)
+    target_compile_definitions(${objects} PRIVATE KVART_ISA=isa_cuda)
+    target_link_libraries(${target} PUBLIC CUDA::cudart_static)
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  set_property(GLOBAL APPEND PROPERTY kvart_object_owners ${objects})
+endfunction()
+
 function(kvart_layer name folder)
   cmake_parse_arguments(layer "" "" "LINK" ${ARGN})
   set(target kvart_${name})
@@ -72,6 +100,7 @@ function(kvart_layer name folder)
   if(amx_sources)
     kvart_isa_library(${target} amx ${amx_sources})
   endif()
+  kvart_cuda_library(${target} ${PROJECT_SOURCE_DIR}/${folder})
   # What reads files says which of its branches a fuzzer's input takes.
   if(KVART_FUZZ AND name MATCHES "^model|^server")
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)

@@ -17,6 +17,10 @@ target_include_directories(kvart_package INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(kvart_package INTERFACE
   Threads::Threads fmt::fmt PkgConfig::pcre2 PkgConfig::utf8proc PkgConfig::xxhash)
+if(kvart_with_cuda)
+  target_link_libraries(kvart_package INTERFACE CUDA::cudart_static)
+  set(kvart_pc_cuda "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
 add_library(kvart::kvart ALIAS kvart_package)
 
 set(kvart_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/kvart)

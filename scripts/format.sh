@@ -12,5 +12,6 @@ if [ -z "$formatter" ] || ! "$formatter" --version | grep -q 'version 14\.'; the
 fi
 mode=(--dry-run -Werror)
 [ "${1:-}" != --fix ] || mode=(-i)
-find include src tools bench test -name '*.h' -o -name '*.cpp' | sort |
+find include src tools bench test -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' |
+  sort |
   xargs "$formatter" "${mode[@]}"

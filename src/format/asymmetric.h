@@ -16,12 +16,7 @@
 
 namespace kvart::KVART_ISA {
 
-struct ScaleAndMinimum {
-  uint16_t scale;
-  uint16_t minimum;
-};
-
-inline ScaleAndMinimum asymmetric_parameters(float low, float high, float steps, float clip) {
+constexpr ScaleAndMinimum asymmetric_parameters(float low, float high, float steps, float clip) {
   if (clip != 1.0f) {
     const float middle = 0.5f * low + 0.5f * high;
     const float reach = (0.5f * high - 0.5f * low) * clip;
@@ -33,7 +28,7 @@ inline ScaleAndMinimum asymmetric_parameters(float low, float high, float steps,
 }
 
 // What quantizes with these parameters: with a scale of 0 all codes are 0.
-inline void asymmetric_limits(float scale, float steps, float& divisor, float& high) {
+constexpr void asymmetric_limits(float scale, float steps, float& divisor, float& high) {
   divisor = scale > 0.0f ? scale : 1.0f;
   high = scale > 0.0f ? steps : 0.0f;
 }
@@ -51,10 +46,35 @@ struct CentredCodes {
   }
 };
 
+// The rule of one group and one value (format/values.h).
+template <int bits, ScaleAxis scale_axis, int scale_group, int clip_percent>
+struct AsymmetricValues {
+  static constexpr ScaleAxis axis = scale_axis;
+  static constexpr int group = scale_group;
+  static constexpr int code_bits = bits;
+  static constexpr bool has_minimum = true;
+  static constexpr bool range_has_zero = false;
+  static constexpr float steps = (1 << bits) - 1;
+
+  static constexpr ScaleAndMinimum parameters(float low, float high) {
+    return asymmetric_parameters(low, high, steps, clip_percent / 100.0f);
+  }
+  static constexpr unsigned code(float x, float scale, float minimum) {
+    float divisor = 1.0f;
+    float high = 0.0f;
+    asymmetric_limits(scale, steps, divisor, high);
+    return static_cast<unsigned>(static_cast<int>(quantized(x, minimum, divisor, 0.0f, high)));
+  }
+  static constexpr float value(unsigned code, float scale, float minimum) {
+    return static_cast<float>(static_cast<int>(code)) * scale + minimum;
+  }
+};
+
 // One scale and minimum per channel over `group` tokens. Parameters: scale [64/group][d], then
 // minimum [64/group][d].
 template <int bits, int group, int clip_percent = 100>
 struct PerChannel : CentredCodes<bits> {
+  using Values = AsymmetricValues<bits, ScaleAxis::channel, group, clip_percent>;
   static constexpr ScaleAxis scale_axis = ScaleAxis::channel;
   static constexpr int scale_group = group;
   static constexpr int code_bits = bits;
@@ -114,8 +134,7 @@ struct PerChannel : CentredCodes<bits> {
       }
     }
     for (int c = 0; c < d; ++c) {
-      const ScaleAndMinimum p =
-          asymmetric_parameters(low[c], high[c], steps, clip_percent / 100.0f);
+      const ScaleAndMinimum p = Values::parameters(low[c], high[c]);
       scales[c] = p.scale;
       minima[c] = p.minimum;
     }
@@ -137,6 +156,7 @@ struct PerChannel : CentredCodes<bits> {
 // Parameters: scale [ceil(d/group)][64 tokens], then minimum [ceil(d/group)][64 tokens].
 template <int bits, int group, int clip_percent = 100>
 struct PerTokenAsymmetric : CentredCodes<bits> {
+  using Values = AsymmetricValues<bits, ScaleAxis::token, group, clip_percent>;
   static constexpr ScaleAxis scale_axis = ScaleAxis::token;
   static constexpr int scale_group = group;
   static constexpr int code_bits = bits;
@@ -161,7 +181,7 @@ struct PerTokenAsymmetric : CentredCodes<bits> {
           low = x[c] < low ? x[c] : low;
           high = x[c] > high ? x[c] : high;
         }
-        const ScaleAndMinimum p = asymmetric_parameters(low, high, steps, clip_percent / 100.0f);
+        const ScaleAndMinimum p = Values::parameters(low, high);
         parameters[g * block_tokens + t] = p.scale;
         parameters[(groups(d) + g) * block_tokens + t] = p.minimum;
         const float minimum = f16_to_f32(p.minimum);

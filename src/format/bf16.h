@@ -1,11 +1,22 @@
 // bf16: bfloat16, no parameters.
 #pragma once
 
-#include "format/rows.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
+// The rule of one value (format/values.h).
+struct Bf16Values : SixteenBitValues {
+  static constexpr unsigned code(float x, float /*scale*/, float /*minimum*/) {
+    return f32_to_bf16(x);
+  }
+  static constexpr float value(unsigned code, float /*scale*/, float /*minimum*/) {
+    return bf16_to_f32(static_cast<uint16_t>(code));
+  }
+};
+
 struct bf16 {
+  using Values = Bf16Values;
   static constexpr int version = 1;
   static constexpr const char* description = "16 bits with the range of f32";
   static constexpr int code_bits = 16;

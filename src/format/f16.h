@@ -1,11 +1,22 @@
 // f16: full precision, 16 bits a value, no parameters.
 #pragma once
 
-#include "format/rows.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
+// The rule of one value (format/values.h).
+struct F16Values : SixteenBitValues {
+  static constexpr unsigned code(float x, float /*scale*/, float /*minimum*/) {
+    return f32_to_f16_saturated(x);
+  }
+  static constexpr float value(unsigned code, float /*scale*/, float /*minimum*/) {
+    return f16_to_f32(static_cast<uint16_t>(code));
+  }
+};
+
 struct f16 {
+  using Values = F16Values;
   static constexpr int version = 1;
   static constexpr const char* description = "full precision, 16 bits";
   static constexpr int code_bits = 16;

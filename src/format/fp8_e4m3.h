@@ -9,7 +9,7 @@
 
 namespace kvart::KVART_ISA {
 
-inline uint8_t f32_to_e4m3(float x) {
+constexpr uint8_t f32_to_e4m3(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = (bits >> 24) & 0x80u;
   const float unclamped = std::bit_cast<float>(bits & 0x7fffffffu);
@@ -55,7 +55,7 @@ inline void f32_row_to_e4m3(const float* x, int d, float scale, uint8_t* codes) 
   for (; c < d; ++c) codes[c] = f32_to_e4m3(x[c] / scale);
 }
 
-inline float e4m3_to_f32(uint8_t code) {
+constexpr float e4m3_to_f32(uint8_t code) {
   const uint32_t magnitude = code & 0x7fu;
   const float normal = std::bit_cast<float>((magnitude << 20) + (120u << 23));
   const float subnormal = static_cast<float>(static_cast<int>(magnitude)) * 0.001953125f;  // 2^-9
@@ -119,7 +119,28 @@ inline void e4m3_row_to_f32(const uint8_t* codes, int d, float scale, float* out
   for (; c < d; ++c) out[c] = e4m3_to_f32(codes[c]) * scale;
 }
 
+// The rule of one row and one value (format/values.h).
+struct Fp8E4m3Values {
+  static constexpr ScaleAxis axis = ScaleAxis::token;
+  static constexpr int group = max_head_dim;
+  static constexpr int code_bits = 8;
+  static constexpr bool has_minimum = false;
+  static constexpr bool range_has_zero = true;
+
+  static constexpr uint16_t scale_of(float amax) { return f32_to_f16_saturated(amax / 448.0f); }
+  static constexpr ScaleAndMinimum parameters(float low, float high) {
+    return {scale_of(-low > high ? -low : high), 0};
+  }
+  static constexpr unsigned code(float x, float scale, float /*minimum*/) {
+    return scale > 0.0f ? f32_to_e4m3(x / scale) : 0u;
+  }
+  static constexpr float value(unsigned code, float scale, float /*minimum*/) {
+    return e4m3_to_f32(static_cast<uint8_t>(code)) * scale;
+  }
+};
+
 struct fp8_e4m3 {
+  using Values = Fp8E4m3Values;
   static constexpr int version = 1;
   static constexpr const char* description = "e4m3 floats, one scale per token";
   static constexpr int code_bits = 8;
@@ -130,7 +151,7 @@ struct fp8_e4m3 {
 
   static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
     for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
-      parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 448.0f);
+      parameters[t] = Values::scale_of(row_amax(x, d));
       const float scale = f16_to_f32(parameters[t]);
       if (scale > 0.0f) {
         f32_row_to_e4m3(x, d, scale, codes);

@@ -10,12 +10,36 @@
 
 namespace kvart::KVART_ISA {
 
+// The rule of one group and one value (format/values.h).
+struct Int4G32Values {
+  static constexpr ScaleAxis axis = ScaleAxis::token;
+  static constexpr int group = 32;
+  static constexpr int code_bits = 4;
+  static constexpr bool has_minimum = false;
+  static constexpr bool range_has_zero = true;
+
+  static constexpr ScaleAndMinimum parameters(float low, float high) {
+    const uint16_t stored = f32_to_f16_saturated((high >= -low ? high : low) / -8.0f);
+    return {f16_to_f32(stored) == 0.0f ? uint16_t{0} : stored, 0};
+  }
+  static constexpr unsigned code(float x, float scale, float /*minimum*/) {
+    const bool zeros = scale == 0.0f;
+    const float code =
+        quantized(x, 0.0f, zeros ? 1.0f : scale, zeros ? 0.0f : -8.0f, zeros ? 0.0f : 7.0f);
+    return static_cast<unsigned>(static_cast<int>(code) + 8);
+  }
+  static constexpr float value(unsigned code, float scale, float /*minimum*/) {
+    return static_cast<float>(static_cast<int>(code) - 8) * scale;
+  }
+};
+
 struct int4_g32 {
+  using Values = Int4G32Values;
   static constexpr int version = 1;
   static constexpr const char* description = "4 bits per token over 32 channels, symmetric";
   static constexpr int code_bits = 4;
   static constexpr bool full_precision = false;
-  static constexpr int group = 32;
+  static constexpr int group = Values::group;
 
   static int groups(int d) { return (d + group - 1) / group; }
   static size_t row_bytes(int d) { return packed_row_bytes(4, d); }
@@ -66,14 +90,14 @@ struct int4_g32 {
       low = x[c] < low ? x[c] : low;
       high = x[c] > high ? x[c] : high;
     }
-    const uint16_t stored = f32_to_f16_saturated((high >= -low ? high : low) / -8.0f);
+    const uint16_t stored = Values::parameters(low, high).scale;
     const float scale = f16_to_f32(stored);
     const float zero = 0.0f;
     const float divisor = scale != 0.0f ? scale : 1.0f;
     const float least = scale != 0.0f ? -8.0f : 0.0f;
     const float most = scale != 0.0f ? 7.0f : 0.0f;
     quantize_row<false>(x, n, {&zero, &divisor, &least, &most}, 8, codes);
-    return scale == 0.0f ? uint16_t{0} : stored;
+    return stored;
   }
 };
 

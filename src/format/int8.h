@@ -30,7 +30,30 @@ inline float row_amax(const float* x, int d) {
   return amax;
 }
 
+// The rule of one row and one value (format/values.h).
+struct Int8Values {
+  static constexpr ScaleAxis axis = ScaleAxis::token;
+  static constexpr int group = max_head_dim;
+  static constexpr int code_bits = 8;
+  static constexpr bool has_minimum = false;
+  static constexpr bool range_has_zero = true;
+
+  static constexpr uint16_t scale_of(float amax) { return f32_to_f16_saturated(amax / 127.0f); }
+  static constexpr ScaleAndMinimum parameters(float low, float high) {
+    return {scale_of(-low > high ? -low : high), 0};
+  }
+  static constexpr unsigned code(float x, float scale, float /*minimum*/) {
+    const float high = scale > 0.0f ? 127.0f : 0.0f;
+    const float code = quantized(x, 0.0f, scale > 0.0f ? scale : 1.0f, -high, high);
+    return static_cast<unsigned>(static_cast<int>(code)) & 0xffu;
+  }
+  static constexpr float value(unsigned code, float scale, float /*minimum*/) {
+    return static_cast<float>(static_cast<int8_t>(code)) * scale;
+  }
+};
+
 struct int8 {
+  using Values = Int8Values;
   static constexpr int version = 1;
   static constexpr const char* description = "8 bits per token, symmetric";
   static constexpr int code_bits = 8;
@@ -41,7 +64,7 @@ struct int8 {
 
   static void encode(const float* x, int d, uint8_t* codes, uint16_t* parameters) {
     for (int t = 0; t < block_tokens; ++t, x += d, codes += d) {
-      parameters[t] = f32_to_f16_saturated(row_amax(x, d) / 127.0f);
+      parameters[t] = Values::scale_of(row_amax(x, d));
       const float scale = f16_to_f32(parameters[t]);
       const float zero = 0.0f;
       const float divisor = scale > 0.0f ? scale : 1.0f;

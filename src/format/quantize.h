@@ -6,8 +6,21 @@
 
 namespace kvart::KVART_ISA {
 
-// How values become codes: rne(clamp((x - minimum) / divisor, low, high)), NaN as `low`. Arrays of
-// one figure for each channel, or of one for all.
+// What is stored with the codes of one group of values, both f16.
+struct ScaleAndMinimum {
+  uint16_t scale;
+  uint16_t minimum;
+};
+
+// The code of one value: rne(clamp((x - minimum) / divisor, low, high)), NaN as `low`.
+constexpr float quantized(float x, float minimum, float divisor, float low, float high) {
+  const float y = (x - minimum) / divisor;
+  const float above = y > low ? y : low;  // NaN too
+  return round_even(above < high ? above : high);
+}
+
+// How values become codes: as quantized() has it. Arrays of one figure for each channel, or of one
+// for all.
 struct Quantizer {
   const float* minimum;
   const float* divisor;
@@ -51,9 +64,7 @@ inline void quantize_row(const float* x, int n, const Quantizer& q, int added, u
 #endif
   for (; c < n; ++c) {
     const int i = per_channel ? c : 0;
-    const float y = (x[c] - q.minimum[i]) / q.divisor[i];
-    const float above = y > q.low[i] ? y : q.low[i];  // NaN too
-    const float code = round_even(above < q.high[i] ? above : q.high[i]);
+    const float code = quantized(x[c], q.minimum[i], q.divisor[i], q.low[i], q.high[i]);
     out[c] = static_cast<uint8_t>(static_cast<int>(code) + added);
   }
 }

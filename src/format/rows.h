@@ -20,7 +20,7 @@ inline constexpr int max_head_dim = 256;
 
 // Nearest integer, ties to even, for |x| < 2^22; plain arithmetic, so that loops over it become
 // vector code.
-inline float round_even(float x) {
+constexpr float round_even(float x) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 

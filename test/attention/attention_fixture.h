@@ -28,13 +28,34 @@ namespace kvart {
 
 inline const Isa best_isa = available_isas().back();
 
+// The memory that a cache's blocks lie in.
+class BlockMemory {
+ public:
+  virtual ~BlockMemory() = default;
+  // Kept until this object ends.
+  virtual uint8_t* take(size_t bytes) = 0;
+  // Every byte 0xff: as f16, NaN.
+  virtual void poison(uint8_t* at, size_t bytes) = 0;
+};
+
+class HostBlockMemory final : public BlockMemory {
+ public:
+  uint8_t* take(size_t bytes) override { return buffers_.emplace_back(bytes).data(); }
+  void poison(uint8_t* at, size_t bytes) override { std::memset(at, 0xff, bytes); }
+
+ private:
+  std::vector<AlignedBuffer<uint8_t>> buffers_;
+};
+
 // Pages and slots are never reused; bytes that are not written read as NaN, and so does a slot once
 // it is given back. Every group keeps all blocks, those outside its window too.
 class VectorKvCache final : public KvCache {
  public:
   VectorKvCache(std::span<const LayerShape> layers, std::span<const LayerFormats> formats,
-                int sink_blocks)
-      : page_layout_(layers, formats),
+                int sink_blocks,
+                std::unique_ptr<BlockMemory> memory = std::make_unique<HostBlockMemory>())
+      : memory_(std::move(memory)),
+        page_layout_(layers, formats),
         slot_layout_(layers, std::vector<LayerFormats>(
                                  layers.size(), {&open_block_format(), &open_block_format()})),
         sink_blocks_(sink_blocks) {}
@@ -86,7 +107,9 @@ class VectorKvCache final : public KvCache {
       const bool taken = std::any_of(s.blocks.begin(), s.blocks.end(),
                                      [&](const BlockPlace& place) { return place.slot == slot; });
       if (slot < 0 || taken) continue;
-      for (auto& buffer : slots_[slot]) std::memset(buffer.data(), 0xff, buffer.size());
+      for (int group = 0; group < slot_layout_.groups(); ++group) {
+        memory_->poison(slots_[slot][group], slot_layout_.block_bytes(group));
+      }
     }
   }
   Status truncate(SequenceId id, int64_t length) override {
@@ -108,8 +131,8 @@ class VectorKvCache final : public KvCache {
     return sequences_[id].blocks;
   }
   std::span<const int32_t> tokens(SequenceId id) const override { return sequences_[id].tokens; }
-  uint8_t* page(int group, int32_t page) override { return pages_[page][group].data(); }
-  uint8_t* slot(int group, int32_t slot) override { return slots_[slot][group].data(); }
+  uint8_t* page(int group, int32_t page) override { return pages_[page][group]; }
+  uint8_t* slot(int group, int32_t slot) override { return slots_[slot][group]; }
   const PageLayout& page_layout() const override { return page_layout_; }
   const PageLayout& slot_layout() const override { return slot_layout_; }
   int sink_blocks() const override { return sink_blocks_; }
@@ -124,16 +147,18 @@ class VectorKvCache final : public KvCache {
     std::vector<BlockPlace> blocks;
     int64_t committed = 0;
   };
-  using Buffers = std::vector<AlignedBuffer<uint8_t>>;  // one for each group
-  static int32_t add_buffers(std::vector<Buffers>& all, const PageLayout& layout) {
+  using Buffers = std::vector<uint8_t*>;  // one for each group
+  int32_t add_buffers(std::vector<Buffers>& all, const PageLayout& layout) {
     Buffers& buffers = all.emplace_back();
     for (int group = 0; group < layout.groups(); ++group) {
       const size_t bytes = layout.block_bytes(group);
-      std::memset(buffers.emplace_back(bytes).data(), 0xff, bytes);
+      buffers.push_back(memory_->take(bytes));
+      memory_->poison(buffers.back(), bytes);
     }
     return static_cast<int32_t>(all.size()) - 1;
   }
 
+  std::unique_ptr<BlockMemory> memory_;
   PageLayout page_layout_;
   PageLayout slot_layout_;
   int sink_blocks_;
@@ -233,6 +258,11 @@ class AttentionRunner {
     KVART_CHECK(made.ok(), "attention");
     attention_ = std::move(made).value();
   }
+
+  // With an attention made elsewhere, over that cache.
+  AttentionRunner(const AttentionCase& c, std::unique_ptr<KvCache> cache,
+                  std::unique_ptr<Attention> attention)
+      : case_(c), cache_(std::move(cache)), pool_(1), attention_(std::move(attention)) {}
 
   // Starts a sequence, with tokens that no other one has, or with those of sequence `same_as`.
   int add(const SequenceData& data, int same_as = -1) {

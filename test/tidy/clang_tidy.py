@@ -22,7 +22,7 @@ def commands(build):
         path = pathlib.Path(entry["directory"], entry["file"]).resolve()
         if not path.is_relative_to(ROOT) or "_avx" in entry["command"].split(" -c ")[0]:
             continue
-        if path.relative_to(ROOT).as_posix().startswith(FOLDERS):
+        if path.suffix != ".cu" and path.relative_to(ROOT).as_posix().startswith(FOLDERS):
             chosen[str(path)] = entry
     return chosen
 

@@ -1,0 +1,308 @@
+// The host's side of attention on the GPU: plans are written in pinned memory, sent to the device
+// and read there by the kernels.
+#include "attention/cuda_attention.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "attention/cuda/launch.h"
+#include "attention/cuda/plan_memory.h"
+#include "base/check.h"
+
+namespace kvart {
+
+namespace {
+
+using namespace cuda;
+
+Status status_of(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {};
+  const ErrorCode code =
+      error == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::unsupported;
+  return Error{code, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
+}
+
+cudaStream_t stream_of(CudaStream stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+
+int index_of(const FormatInfo* format) {
+  const auto all = formats();
+  const auto found = std::find(all.begin(), all.end(), format);
+  KVART_CHECK(found != all.end(), "not a format of the list");
+  return static_cast<int>(found - all.begin());
+}
+
+// A layer's offsets and formats.
+struct Layer {
+  LayerPlace place;
+  int group;
+  int k_format;
+  int v_format;
+  int k_parameters;
+  int v_parameters;
+};
+
+Layer layer_of(const PageLayout& pages, const PageLayout& slots, int index) {
+  const LayerShape& shape = pages.shape(index);
+  const LayerFormats& formats = pages.formats(index);
+  const size_t row = static_cast<size_t>(block_tokens);
+  return {{shape.kv_heads, shape.head_dim, pages.k(index, 0).codes, pages.v(index, 0).codes,
+           pages.span_bytes(index), slots.k(index, 0).codes, slots.v(index, 0).codes,
+           slots.span_bytes(index)},
+          pages.group(index),
+          index_of(formats.k),
+          index_of(formats.v),
+          static_cast<int>(row * formats.k->row_bytes(shape.head_dim)),
+          static_cast<int>(row * formats.v->row_bytes(shape.head_dim))};
+}
+
+class DeviceAttention final : public CudaAttention {
+ public:
+  DeviceAttention(KvCache* cache, const CudaLimits& limits, const CudaDevice& device,
+                  void* workspace, CudaKernels kernels)
+      : cache_(cache),
+        limits_(limits),
+        kernels_(kernels),
+        memory_(cache->page_layout(), limits, device),
+        workspace_(static_cast<uint8_t*>(workspace)) {
+    const PageLayout& layout = cache->page_layout();
+    for (int i = 0; i < layout.layers(); ++i) {
+      layers_.push_back(layer_of(layout, cache->slot_layout(), i));
+    }
+  }
+  ~DeviceAttention() override {
+    if (sent_ != nullptr) cudaEventDestroy(sent_);
+    if (host_ != nullptr) cudaFreeHost(host_);
+  }
+
+  Status init() {
+    KVART_RETURN_IF_ERROR(status_of(
+        cudaHostAlloc(reinterpret_cast<void**>(&host_), memory_.plan_bytes(), cudaHostAllocDefault),
+        "pinned memory for plans"));
+    KVART_RETURN_IF_ERROR(
+        status_of(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming), "event"));
+    return status_of(cudaMemset(workspace_, 0, memory_.total_bytes()), "workspace");
+  }
+
+  Status plan(std::span<const SequenceStep> steps, CudaStream stream) override;
+  Status append(int layer, Element type, const void* k, const void* v, CudaStream stream) override;
+  Status attend(int layer, const AttentionParams& params, Element type, const void* q, void* out,
+                CudaStream stream) override;
+  Status failed(std::span<uint8_t> steps, CudaStream stream) override;
+  Status decode(int layer, int kv_head, bool v_side, const uint8_t* page, float* out,
+                CudaStream stream) override;
+
+ private:
+  void add_step(const SequenceStep& from, int index);
+  void add_table(const SequenceStep& from, int group, int table);
+  [[nodiscard]] PlanView view(int group) const;
+  // The part of the plan that begins there, in pinned memory.
+  template <class T>
+  T* host(size_t offset) {
+    return reinterpret_cast<T*>(host_ + offset);
+  }
+
+  KvCache* cache_;
+  CudaLimits limits_;
+  CudaKernels kernels_;
+  PlanMemory memory_;
+  uint8_t* workspace_;
+  uint8_t* host_ = nullptr;
+  cudaEvent_t sent_ = nullptr;
+  std::vector<Layer> layers_;
+  int steps_ = 0;
+  int rows_ = 0;
+  int filled_ = 0;
+  int table_ = 0;
+};
+
+PlanView DeviceAttention::view(int group) const {
+  uint8_t* at = workspace_;
+  return {reinterpret_cast<const PlannedStep*>(at + memory_.steps),
+          reinterpret_cast<const PlannedRow*>(at + memory_.rows),
+          reinterpret_cast<const int*>(at + memory_.filled),
+          reinterpret_cast<const BlockAddress*>(at + memory_.table(group)),
+          reinterpret_cast<int*>(at + memory_.failed)};
+}
+
+void DeviceAttention::add_table(const SequenceStep& from, int group, int table) {
+  const std::span<const BlockPlace> places = cache_->blocks(from.sequence, group);
+  const int64_t end = (from.first + from.count + block_tokens - 1) / block_tokens;
+  KVART_CHECK(table + end <= limits_.max_blocks, "%lld blocks of %lld",
+              static_cast<long long>(table + end), static_cast<long long>(limits_.max_blocks));
+  auto* to = host<BlockAddress>(memory_.table(group)) + table;
+  for (int64_t b = 0; b < end; ++b) {
+    const BlockPlace& place = places[b];
+    to[b] = {place.page < 0 ? nullptr : cache_->page(group, place.page),
+             place.slot < 0 ? nullptr : cache_->slot(group, place.slot)};
+    if (b < from.first / block_tokens) continue;
+    KVART_CHECK(to[b].slot != nullptr, "block %lld has no slot", static_cast<long long>(b));
+    KVART_CHECK(from.first + from.count < (b + 1) * block_tokens || b < cache_->sink_blocks() ||
+                    to[b].page != nullptr,
+                "block %lld has no page", static_cast<long long>(b));
+  }
+}
+
+void DeviceAttention::add_step(const SequenceStep& from, int index) {
+  const int64_t end = from.first + from.count;
+  host<PlannedStep>(memory_.steps)[index] = {static_cast<int>(from.first), from.count, rows_,
+                                             table_};
+  for (int i = 0; i < from.count; ++i) {
+    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i};
+  }
+  auto* filled = host<int>(memory_.filled);
+  for (int64_t b = std::max<int64_t>(from.first / block_tokens, cache_->sink_blocks());
+       (b + 1) * block_tokens <= end; ++b) {
+    filled[filled_++] = table_ + static_cast<int>(b);
+  }
+  for (int group = 0; group < cache_->page_layout().groups(); ++group) {
+    add_table(from, group, table_);
+  }
+  rows_ += from.count;
+  table_ += static_cast<int>((end + block_tokens - 1) / block_tokens);
+}
+
+Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream stream) {
+  KVART_RETURN_IF_ERROR(status_of(cudaEventSynchronize(sent_), "earlier work"));
+  KVART_CHECK(steps.size() <= static_cast<size_t>(limits_.max_steps), "%zu steps", steps.size());
+  rows_ = filled_ = table_ = 0;
+  steps_ = static_cast<int>(steps.size());
+  for (int i = 0; i < steps_; ++i) {
+    const SequenceStep& step = steps[i];
+    KVART_CHECK(step.first >= 0 && step.count >= 0 && step.count <= limits_.max_rows - rows_,
+                "rows %d + %d of %d", rows_, step.count, limits_.max_rows);
+    KVART_CHECK(step.count == 0 || step.first + step.count <= cache_->appended(step.sequence),
+                "sequence %d has no place for its tokens", step.sequence);
+    add_step(step, i);
+  }
+  // As many entries whatever is filled, so that a graph's launch fits every plan of this size.
+  const int entries = steps_ + rows_ / block_tokens;
+  auto* filled = host<int>(memory_.filled);
+  std::fill(filled + filled_, filled + entries, -1);
+  filled_ = entries;
+  std::memset(host<int>(memory_.failed), 0, sizeof(int) * steps_);
+  const std::pair<size_t, size_t> parts[] = {
+      {memory_.steps, sizeof(PlannedStep) * steps_},
+      {memory_.rows, sizeof(PlannedRow) * rows_},
+      {memory_.filled, sizeof(int) * filled_},
+      {memory_.failed, sizeof(int) * steps_},
+  };
+  const auto send = [&](size_t offset, size_t bytes) {
+    return status_of(cudaMemcpyAsync(workspace_ + offset, host_ + offset, bytes,
+                                     cudaMemcpyHostToDevice, stream_of(stream)),
+                     "sending the plan");
+  };
+  for (const auto& [offset, bytes] : parts) KVART_RETURN_IF_ERROR(send(offset, bytes));
+  for (int group = 0; group < cache_->page_layout().groups(); ++group) {
+    KVART_RETURN_IF_ERROR(send(memory_.table(group), sizeof(BlockAddress) * table_));
+  }
+  return status_of(cudaEventRecord(sent_, stream_of(stream)), "event");
+}
+
+Status DeviceAttention::append(int layer, Element type, const void* k, const void* v,
+                               CudaStream stream) {
+  if (rows_ == 0) return {};
+  const Layer& at = layers_[layer];
+  const PlanView plan = view(at.group);
+  KVART_RETURN_IF_ERROR(
+      status_of(launch_append(plan, at.place, type, rows_, k, v, stream_of(stream)), "append"));
+  KVART_RETURN_IF_ERROR(status_of(
+      launch_seal(at.k_format, plan, at.place, false, filled_, stream_of(stream)), "seal"));
+  return status_of(launch_seal(at.v_format, plan, at.place, true, filled_, stream_of(stream)),
+                   "seal");
+}
+
+Status DeviceAttention::attend(int layer, const AttentionParams& params, Element type,
+                               const void* q, void* out, CudaStream stream) {
+  if (rows_ == 0) return {};
+  const Layer& at = layers_[layer];
+  KVART_CHECK(params.q_heads % at.place.kv_heads == 0 && params.q_heads <= limits_.max_q_heads,
+              "%d query heads", params.q_heads);
+  const AttendJob job = {view(at.group),
+                         at.place,
+                         params,
+                         type,
+                         q,
+                         out,
+                         rows_,
+                         cache_->sink_blocks(),
+                         at.k_format,
+                         at.v_format,
+                         at.v_parameters,
+                         at.k_parameters};
+  return status_of(launch_plain(job, stream_of(stream)), "attend");
+}
+
+Status DeviceAttention::failed(std::span<uint8_t> steps, CudaStream stream) {
+  KVART_CHECK(steps.size() == static_cast<size_t>(steps_), "%zu steps", steps.size());
+  std::vector<int> flags(steps.size());
+  KVART_RETURN_IF_ERROR(status_of(
+      cudaMemcpyAsync(flags.data(), workspace_ + memory_.failed, sizeof(int) * flags.size(),
+                      cudaMemcpyDeviceToHost, stream_of(stream)),
+      "reading failures"));
+  KVART_RETURN_IF_ERROR(status_of(cudaStreamSynchronize(stream_of(stream)), "reading failures"));
+  for (size_t i = 0; i < flags.size(); ++i) steps[i] = flags[i] != 0;
+  return {};
+}
+
+Status DeviceAttention::decode(int layer, int kv_head, bool v_side, const uint8_t* page, float* out,
+                               CudaStream stream) {
+  const Layer& at = layers_[layer];
+  const PageLayout& layout = cache_->page_layout();
+  const PageLayout::Side side = v_side ? layout.v(layer, kv_head) : layout.k(layer, kv_head);
+  return status_of(
+      launch_decode(v_side ? at.v_format : at.k_format, at.place.head_dim, page + side.codes,
+                    reinterpret_cast<const uint16_t*>(page + side.parameters), out,
+                    stream_of(stream)),
+      "decode");
+}
+
+}  // namespace
+
+Result<CudaDevice> cuda_device() {
+  int index = 0;
+  cudaDeviceProp properties{};
+  KVART_RETURN_IF_ERROR(status_of(cudaGetDevice(&index), "no device"));
+  KVART_RETURN_IF_ERROR(status_of(cudaGetDeviceProperties(&properties, index), "no device"));
+  if (properties.major != 9 || properties.minor != 0) {
+    return Error{ErrorCode::unsupported,
+                 std::string("CUDA: the kernels need compute capability 9.0 (Hopper); ") +
+                     properties.name + " has " + std::to_string(properties.major) + "." +
+                     std::to_string(properties.minor)};
+  }
+  return CudaDevice{properties.name, properties.multiProcessorCount,
+                    static_cast<size_t>(properties.l2CacheSize), properties.totalGlobalMem};
+}
+
+uint64_t CudaAttention::workspace_bytes(const PageLayout& layout, const CudaLimits& limits,
+                                        const CudaDevice& device) {
+  return PlanMemory(layout, limits, device).total_bytes();
+}
+
+Result<std::unique_ptr<CudaAttention>> CudaAttention::create(KvCache* cache,
+                                                             const CudaLimits& limits,
+                                                             void* workspace, CudaKernels kernels) {
+  const Result<CudaDevice> device = cuda_device();
+  if (!device.ok()) return device.error();
+  if (limits.max_steps < 1 || limits.max_rows < limits.max_steps || limits.max_blocks < 1 ||
+      limits.max_q_heads < 1) {
+    return Error{ErrorCode::invalid_argument,
+                 "CUDA attention needs at least one step, row for each step, block and query head"};
+  }
+  auto made = std::make_unique<DeviceAttention>(cache, limits, *device, workspace, kernels);
+  KVART_RETURN_IF_ERROR(made->init());
+  return std::unique_ptr<CudaAttention>(std::move(made));
+}
+
+Status cuda_copy_blocks(const BlockCopy* copies, int count, size_t bytes, CudaStream stream) {
+  KVART_CHECK(bytes % 16 == 0, "%zu bytes", bytes);
+  if (count == 0 || bytes == 0) return {};
+  return status_of(launch_copy(copies, count, bytes, stream_of(stream)), "copying blocks");
+}
+
+}  // namespace kvart

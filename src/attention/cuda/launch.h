@@ -1,0 +1,46 @@
+// The kernels, as the host calls them. All return what the launch said.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "attention/attention.h"
+#include "attention/cuda/plan.h"
+#include "attention/cuda_attention.h"
+
+namespace kvart::cuda {
+
+// K and V of `rows` rows into their slots.
+cudaError_t launch_append(const PlanView& plan, const LayerPlace& place, Element type, int rows,
+                          const void* k, const void* v, cudaStream_t stream);
+
+// One side of the blocks that are filled. format: its index in formats().
+cudaError_t launch_seal(int format, const PlanView& plan, const LayerPlace& place, bool v_side,
+                        int filled, cudaStream_t stream);
+
+// One side of one KV head of a block to floats.
+cudaError_t launch_decode(int format, int head_dim, const uint8_t* codes,
+                          const uint16_t* parameters, float* out, cudaStream_t stream);
+
+// What attention needs besides the plan.
+struct AttendJob {
+  PlanView plan;
+  LayerPlace place;
+  AttentionParams params;
+  Element type;
+  const void* q;
+  void* out;
+  int rows;
+  int sink_blocks;
+  int k_format;  // indices in formats()
+  int v_format;
+  int v_parameters;  // offset of the V side's parameters from its codes, and of K's
+  int k_parameters;
+};
+
+cudaError_t launch_plain(const AttendJob& job, cudaStream_t stream);
+
+cudaError_t launch_copy(const BlockCopy* copies, int count, size_t bytes, cudaStream_t stream);
+
+}  // namespace kvart::cuda

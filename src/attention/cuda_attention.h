@@ -1,0 +1,92 @@
+// Attention on an NVIDIA GPU (Hopper): the block rule, the formats' bytes and the oracle of the CPU
+// (attention.h). Planned once per batch, run once per layer; append() and attend() neither allocate
+// nor wait for the device, so a CUDA graph can hold them. It stays valid for later plans with as
+// many steps and rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "attention/attention.h"
+#include "cache/kv_cache.h"
+#include "kvart/result.h"
+
+namespace kvart {
+
+// A cudaStream_t; null: the default stream.
+using CudaStream = void*;
+
+// How queries, keys, values and results are stored.
+enum class Element { f32, f16, bf16 };
+
+struct CudaDevice {
+  std::string name;
+  int multiprocessors = 0;
+  size_t l2_bytes = 0;
+  size_t memory_bytes = 0;
+};
+
+// The device that is current. Error unsupported: there is none, none that the kernels are built
+// for, or this library was built without them.
+Result<CudaDevice> cuda_device();
+
+struct CudaLimits {
+  int max_steps = 0;       // sequences of a batch
+  int max_rows = 0;        // tokens of a batch
+  int64_t max_blocks = 0;  // of all sequences of a batch, from their first token on
+  int max_q_heads = 0;
+};
+
+enum class CudaKernels {
+  fastest,  // that there are for a layer's formats and a batch
+  plain,    // the obvious kernel, for comparisons
+};
+
+class CudaAttention {
+ public:
+  // Holds on to `cache`, whose pages and slots lie in memory of the device, and to `workspace`:
+  // workspace_bytes() of that memory, aligned to 256 bytes.
+  static Result<std::unique_ptr<CudaAttention>> create(KvCache* cache, const CudaLimits& limits,
+                                                       void* workspace,
+                                                       CudaKernels kernels = CudaKernels::fastest);
+  virtual ~CudaAttention() = default;
+
+  // Of the device's memory: the plan, and partial results of sequences that are split.
+  static uint64_t workspace_bytes(const PageLayout& layout, const CudaLimits& limits,
+                                  const CudaDevice& device);
+
+  // Once per batch, as Attention::plan(). Waits until the device has read the plan before. Every
+  // block that a step appends to must have a slot, and each that it fills, sinks aside, a page:
+  // reserve final steps within one block, and others as speculative.
+  virtual Status plan(std::span<const SequenceStep> steps, CudaStream stream) = 0;
+
+  // As Attention::append(); k and v are in the device's memory.
+  virtual Status append(int layer, Element type, const void* k, const void* v,
+                        CudaStream stream) = 0;
+
+  // As Attention::attend(); q and out are in the device's memory. f32 goes to the plain kernel.
+  virtual Status attend(int layer, const AttentionParams& params, Element type, const void* q,
+                        void* out, CudaStream stream) = 0;
+
+  // Attention::failed() of the layers that have been appended. Waits for the device.
+  virtual Status failed(std::span<uint8_t> steps, CudaStream stream) = 0;
+
+  // The values of one side of one KV head of a sealed block. page: of the layer's group; out:
+  // [64][head_dim] in the device's memory.
+  virtual Status decode(int layer, int kv_head, bool v_side, const uint8_t* page, float* out,
+                        CudaStream stream) = 0;
+};
+
+struct BlockCopy {
+  const uint8_t* from;
+  uint8_t* to;
+};
+
+// Copies `count` blocks of `bytes`, a multiple of 16: to fork, swap and gather. copies: in the
+// device's memory; blocks: there or in pinned memory of the host. No block is both source and
+// target.
+Status cuda_copy_blocks(const BlockCopy* copies, int count, size_t bytes, CudaStream stream);
+
+}  // namespace kvart

@@ -1,0 +1,237 @@
+// Attention on the GPU against the oracle: every pair of formats, group and head sizes, windows,
+// soft-caps, lengths around the edges of blocks, batches, types of elements, graphs.
+#include "cuda_fixture.h"
+
+namespace kvart {
+namespace {
+
+class CudaAttentionTest : public CudaTest {};
+
+// Results are rounded to f16 or bf16, and so are some figures of the faster kernels.
+double bound(Element type) {
+  if (type == Element::f32) return 1e-5;
+  return type == Element::f16 ? 2e-3 : 4e-3;
+}
+
+// Prefills all but the last few tokens in two chunks and decodes the rest.
+double run_case(const AttentionCase& c, int64_t tokens, CudaKernels kernels, uint64_t seed,
+                Element kv = Element::f32, Element q = Element::f16) {
+  SequenceData data = cuda_sequence(c, tokens, seed);
+  if (kv != Element::f32) {  // what the oracle is given is what the kernels are
+    for (auto* side : {&data.k, &data.v}) {
+      for (std::vector<float>& x : *side) from_elements(kv, to_elements(kv, x), x.data());
+    }
+  }
+  CudaRunner device(c, static_cast<int>(tokens), kernels, kv, q);
+  AttentionRunner& runner = *device.runner;
+  runner.add(data);
+  const auto prompt = static_cast<int>(std::max<int64_t>(1, tokens - 3));
+  if (prompt > 1) runner.step({{0, prompt / 2}}, Durability::speculative);
+  runner.step({{0, prompt - prompt / 2}}, Durability::speculative);
+  runner.finish(0, 1);
+  std::vector<int64_t> positions = {0, tokens / 3, tokens / 2, prompt - 1, tokens - 1};
+  for (const int64_t edge : {62, 63, 64, 65, 127, 128}) {
+    if (edge < tokens) positions.push_back(edge);
+  }
+  return worst_error(c, data, runner.out(0), positions);
+}
+
+TEST_F(CudaAttentionTest, EveryPairOfFormats) {
+  uint64_t seed = 1;
+  for (const FormatInfo* k : formats()) {
+    for (const FormatInfo* v : formats()) {
+      AttentionCase c = AttentionCase::uniform(1, 2, 64, 3, formats()[0]->name);
+      c.formats[0] = {k, v};
+      c.sink_blocks = static_cast<int>(seed % 2);
+      EXPECT_LT(run_case(c, 210, CudaKernels::plain, ++seed), bound(Element::f16))
+          << k->name << " " << v->name;
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, EveryPresetManyLengths) {
+  uint64_t seed = 1000;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const Preset& preset : presets()) {
+      const AttentionCase c = AttentionCase::uniform(2, 2, 128, 4, preset.name);
+      for (const int tokens : {1, 2, 17, 63, 64, 65, 127, 128, 129, 700}) {
+        EXPECT_LT(run_case(c, tokens, kernels, ++seed), bound(Element::f16))
+            << preset.name << " " << tokens << (kernels == CudaKernels::plain ? " plain" : "");
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, GroupAndHeadSizes) {
+  uint64_t seed = 2000;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const std::string_view policy : {"f16", "fp8", "int8", "int4"}) {
+      for (int group = 1; group <= 16; ++group) {
+        const AttentionCase c = AttentionCase::uniform(1, 2, 128, group, policy);
+        EXPECT_LT(run_case(c, 200, kernels, ++seed), bound(Element::f16))
+            << policy << " group " << group;
+      }
+      for (const int head_dim : {16, 48, 64, 112, 128, 256}) {
+        const AttentionCase c = AttentionCase::uniform(1, 2, head_dim, 4, policy);
+        EXPECT_LT(run_case(c, 200, kernels, ++seed), bound(Element::f16))
+            << policy << " head_dim " << head_dim;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, WindowsAndSoftCaps) {
+  uint64_t seed = 3000;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const std::string_view policy : {"fp8", "int8", "int4", "f16"}) {
+      AttentionCase c = AttentionCase::uniform(3, 2, 128, 2, policy);
+      for (const int window : {1, 2, 63, 64, 65, 100, 300, 1024}) {
+        c.layers[1].window = window;  // between two layers that see everything
+        c.soft_cap = window % 2 == 0 ? 0.0f : 5.0f;
+        EXPECT_LT(run_case(c, 420, kernels, ++seed), bound(Element::f16))
+            << policy << " window " << window;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, TypesOfElements) {
+  uint64_t seed = 4000;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const std::string_view policy : {"int8", "int4"}) {
+      const AttentionCase c = AttentionCase::uniform(2, 2, 128, 4, policy);
+      for (const Element kv : {Element::f32, Element::f16, Element::bf16}) {
+        for (const Element q : {Element::f32, Element::f16, Element::bf16}) {
+          EXPECT_LT(run_case(c, 270, kernels, ++seed, kv, q), bound(q))
+              << policy << " " << static_cast<int>(kv) << static_cast<int>(q);
+        }
+      }
+    }
+  }
+}
+
+// One long sequence, and many of unequal lengths, so that work is split and merged.
+TEST_F(CudaAttentionTest, BatchesOfUnequalLengths) {
+  uint64_t seed = 5000;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const std::string_view policy : {"f16", "fp8", "int8", "int4"}) {
+      const AttentionCase c = AttentionCase::uniform(1, 2, 128, 8, policy);
+      std::vector<SequenceData> sequences;
+      for (const int tokens : {1, 64, 65, 3000, 200, 129, 16, 80}) {
+        sequences.push_back(cuda_sequence(c, tokens + 2, ++seed));
+      }
+      CudaRunner device(c, 3100, kernels);
+      AttentionRunner& runner = *device.runner;
+      std::vector<AttentionRunner::Part> all;
+      for (const SequenceData& data : sequences) {
+        const int index = runner.add(data);
+        runner.step({{index, static_cast<int>(data.tokens) - 2}}, Durability::speculative);
+        all.push_back({index, 1});
+      }
+      runner.step(all);
+      runner.step(all);
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        const std::vector<int64_t> positions = {sequences[i].tokens - 2, sequences[i].tokens - 1};
+        EXPECT_LT(worst_error(c, sequences[i], runner.out(static_cast<int>(i)), positions),
+                  bound(Element::f16))
+            << policy << " " << sequences[i].tokens;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, ValuesBeyondF16AreTold) {
+  const AttentionCase c = AttentionCase::uniform(1, 1, 64, 1, "int8");
+  for (const float bad : {NAN, INFINITY, 65520.0f, 1e9f}) {
+    SequenceData good = cuda_sequence(c, 3, 6000);
+    SequenceData data = cuda_sequence(c, 3, 6001);
+    data.v[0][70] = bad;
+    CudaRunner device(c, 8, CudaKernels::plain);
+    device.runner->add(good);
+    device.runner->add(data);
+    device.runner->step({{0, 3}, {1, 3}});
+    EXPECT_EQ(device.runner->failed(), (std::vector<uint8_t>{0, 1})) << bad;
+    const std::vector<int64_t> positions = {2};
+    EXPECT_LT(worst_error(c, good, device.runner->out(0), positions), bound(Element::f16));
+  }
+}
+
+TEST_F(CudaAttentionTest, CopiedBlocksAreTheSame) {
+  std::mt19937_64 random(test_seed());
+  constexpr size_t bytes = 40000 / 16 * 16;
+  std::vector<uint8_t> values(3 * bytes);
+  for (uint8_t& x : values) x = static_cast<uint8_t>(random());
+  const DeviceArray<uint8_t> from{std::span<const uint8_t>(values)};
+  const DeviceArray<uint8_t> to(4 * bytes);
+  uint8_t* host = nullptr;
+  cuda_ok(cudaHostAlloc(reinterpret_cast<void**>(&host), bytes, cudaHostAllocDefault));
+  const std::vector<BlockCopy> copies = {{from.data(), to.data() + bytes},
+                                         {from.data() + 2 * bytes, to.data() + 3 * bytes},
+                                         {from.data() + bytes, host}};
+  const DeviceArray<BlockCopy> list{std::span(copies)};
+  ASSERT_TRUE(cuda_copy_blocks(list.data(), 3, bytes, nullptr));
+  const std::vector<uint8_t> result = to.read();
+  const auto same = [&](size_t block, const uint8_t* got) {
+    return std::memcmp(values.data() + block * bytes, got, bytes) == 0;
+  };
+  EXPECT_TRUE(same(0, result.data() + bytes));
+  EXPECT_TRUE(same(2, result.data() + 3 * bytes));
+  EXPECT_TRUE(same(1, host));
+  EXPECT_EQ(result[0], 0xff);
+  EXPECT_EQ(result[2 * bytes], 0xff);
+  cuda_ok(cudaFreeHost(host));
+}
+
+// A graph holds append and attend of a decode step, and runs again with the plan of the next one.
+TEST_F(CudaAttentionTest, GraphsServeLaterPlans) {
+  for (const std::string_view policy : {"int8", "int4", "kivi4"}) {
+    const AttentionCase c = AttentionCase::uniform(1, 2, 128, 4, policy);
+    const SequenceData data = cuda_sequence(c, 200, 7000);
+    CudaRunner device(c, 200, CudaKernels::fastest);
+    AttentionRunner& runner = *device.runner;
+    runner.add(data);
+    runner.step({{0, 120}}, Durability::speculative);
+    CudaAttention& cuda = device.attention->cuda();
+    const size_t kv_row = 2 * 128;
+    const size_t q_row = 8 * 128;
+    const DeviceArray<float> k(kv_row), v(kv_row);
+    const DeviceArray<uint16_t> q(q_row), out(q_row);
+    cudaStream_t stream = nullptr;
+    cuda_ok(cudaStreamCreate(&stream));
+    cudaGraphExec_t exec = nullptr;
+    for (int64_t at = 120; at < 200; ++at) {
+      const auto token = std::vector<int32_t>{static_cast<int32_t>(at)};
+      ASSERT_TRUE(runner.cache().reserve(runner.id(0), token, Durability::final));
+      const std::vector<SequenceStep> steps = {{runner.id(0), at, 1}};
+      ASSERT_TRUE(cuda.plan(steps, stream));
+      const auto half = to_elements(Element::f16, std::span(data.q[0]).subspan(at * q_row, q_row));
+      cuda_ok(cudaMemcpy(q.data(), half.data(), half.size(), cudaMemcpyHostToDevice));
+      cuda_ok(cudaMemcpy(k.data(), &data.k[0][at * kv_row], 4 * kv_row, cudaMemcpyHostToDevice));
+      cuda_ok(cudaMemcpy(v.data(), &data.v[0][at * kv_row], 4 * kv_row, cudaMemcpyHostToDevice));
+      if (exec == nullptr) {
+        cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        ASSERT_TRUE(cuda.append(0, Element::f32, k.data(), v.data(), stream));
+        ASSERT_TRUE(cuda.attend(0, c.params(0), Element::f16, q.data(), out.data(), stream));
+        cudaGraph_t graph = nullptr;
+        cuda_ok(cudaStreamEndCapture(stream, &graph));
+        cuda_ok(cudaGraphInstantiate(&exec, graph, 0));
+        cuda_ok(cudaGraphDestroy(graph));
+      }
+      cuda_ok(cudaGraphLaunch(exec, stream));
+      cuda_ok(cudaStreamSynchronize(stream));
+      runner.cache().commit(runner.id(0), at + 1);
+      std::vector<std::vector<float>> result = {std::vector<float>(200 * q_row)};
+      const std::vector<uint16_t> bits = out.read();
+      from_elements(Element::f16, {reinterpret_cast<const uint8_t*>(bits.data()), 2 * bits.size()},
+                    &result[0][at * q_row]);
+      const std::vector<int64_t> positions = {at};
+      EXPECT_LT(worst_error(c, data, result, positions), bound(Element::f16))
+          << policy << " " << at;
+    }
+    cuda_ok(cudaGraphExecDestroy(exec));
+    cuda_ok(cudaStreamDestroy(stream));
+  }
+}
+
+}  // namespace
+}  // namespace kvart
