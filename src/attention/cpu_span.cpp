@@ -67,19 +67,36 @@ void unpack(decltype(IntegerCodes::rows) rows_or_columns, const SideBytes& side,
   }
 }
 
-// Rows up to which codes are read where they are stored: beyond that many it pays to unpack them
-// once for all.
+// Rows up to which values are read where they are stored: beyond that many it pays to unpack or
+// decode them once for all. Four rows share what a register holds; e4m3 takes as long to decode as
+// four rows to multiply.
 constexpr int most_packed_rows = 8;
+constexpr int most_e4m3_rows = 4;
 
-bool reads_packed(const IntegerKernels& kernels, const IntegerCodes& codes, int rows,
+bool reads_packed(const IntegerKernels& kernels, const FormatKernels& format, int rows,
                   int head_dim) {
-  return kernels.packed_scores != nullptr && codes.packing != Packing::other &&
-         rows <= most_packed_rows && head_dim % 32 == 0;
+  return kernels.packed_scores != nullptr && format.packing != Packing::other &&
+         !is_float(format.packing) && rows <= most_packed_rows && head_dim % 32 == 0;
+}
+bool reads_packed(const AttentionKernels& kernels, const FormatKernels& format, int rows,
+                  int tokens) {
+  const int most = format.packing == Packing::e4m3 ? most_e4m3_rows : most_packed_rows;
+  return kernels.packed_scores != nullptr && is_float(format.packing) && rows <= most &&
+         tokens % score_group == 0;
 }
 
 PackedRows packed_rows(const SideBytes& side, int head_dim, int first, int tokens) {
   const size_t row_bytes = side.format->info->row_bytes(head_dim);
-  return {side.format->integers.packing, side.codes + first * row_bytes, row_bytes, tokens};
+  return {side.format->packing, side.codes + first * row_bytes, row_bytes, tokens};
+}
+// All of them, of floats. scales: [64], filled where there are any.
+PackedRows packed_floats(const SideBytes& side, int head_dim, int tokens, float* scales) {
+  PackedRows rows = packed_rows(side, head_dim, 0, tokens);
+  if (side.format->token_scales != nullptr) {
+    side.format->token_scales(side.parameters, scales);
+    rows.scales = scales;
+  }
+  return rows;
 }
 
 // Tokens whose codes of V are multiplied at a time.
@@ -149,6 +166,11 @@ bool visible_ranges(const Tile& tile, int group, int window, int block, VisibleR
 
 void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int tokens,
                                 const Scratch& s, Upcoming next) const {
+  if (reads_packed(kernels_, *k.format, rows, tokens)) {
+    kernels_.packed_scores(s.q, rows, head_dim, packed_floats(k, head_dim, tokens, s.scales),
+                           s.scores, next);
+    return;
+  }
   const int step = step_tokens(head_dim, decoded_values);
   Fetch fetch(next, (tokens + step - 1) / step);
   for (int t = 0; t < tokens; t += step) {
@@ -162,6 +184,11 @@ void CpuAttention::float_scores(const SideBytes& k, int rows, int head_dim, int 
 
 void CpuAttention::float_sums(const SideBytes& v, int rows, int head_dim, int tokens,
                               const Scratch& s, float* o, Upcoming next) const {
+  if (reads_packed(kernels_, *v.format, rows, tokens)) {
+    kernels_.packed_sum(s.scores, rows, head_dim, packed_floats(v, head_dim, tokens, s.scales),
+                        s.factor, o, next);
+    return;
+  }
   const int step = step_tokens(head_dim, decoded_values);
   Fetch fetch(next, (tokens + step - 1) / step);
   for (int t = 0; t < tokens; t += step) {
@@ -179,7 +206,7 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   const IntegerCodes& codes = k.format->integers;
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
-  const bool packed = reads_packed(*s.integers, codes, rows, head_dim);
+  const bool packed = reads_packed(*s.integers, *k.format, rows, head_dim);
   const int step = packed ? group : std::min(step_tokens(head_dim, code_values), group);
   Fetch fetch(next, block_tokens / group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -225,7 +252,7 @@ void CpuAttention::sum_codes(const SideBytes& v, int first, bool packed, int row
 void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
                                        float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const bool packed = reads_packed(*s.integers, codes, rows, head_dim);
+  const bool packed = reads_packed(*s.integers, *v.format, rows, head_dim);
   const int step = sum_tokens_of(codes, head_dim);
   Fetch fetch(next, block_tokens / codes.group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -258,8 +285,8 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
   const IntegerCodes& codes = v.format->integers;
   const int step = sum_tokens_of(codes, head_dim);
   const int groups = (head_dim + codes.group - 1) / codes.group;
-  const bool packed = reads_packed(*s.integers, codes, rows, head_dim) &&
-                      (groups == 1 || codes.packing != Packing::nibbles);
+  const bool packed = reads_packed(*s.integers, *v.format, rows, head_dim) &&
+                      (groups == 1 || v.format->packing != Packing::nibbles);
   Fetch fetch(next, (packed ? 0 : block_tokens / unpack_tokens) +
                         groups * product_shares * block_tokens / step);
   for (int t = 0; t < block_tokens; t += step) {

@@ -38,6 +38,15 @@ struct Upcoming {
   __builtin_prefetch(line, 0, 2);
 }
 
+// Stored rows of one packing that isn't `other`.
+struct PackedRows {
+  Packing packing;
+  const uint8_t* codes;
+  size_t row_bytes;
+  int tokens;
+  const float* scales = nullptr;  // one for each token, where packed floats have them
+};
+
 struct AttentionKernels {
   // s[r][t] = sum over c of q[r][c] * k[t][c]. q: [rows][head_dim], k: [tokens][head_dim], s:
   // [rows][score_stride]. tokens is a multiple of score_group; head_dim one of 16.
@@ -67,6 +76,13 @@ struct AttentionKernels {
   // Rounds to f16, nearest even; what f16 can't hold, NaN and Inf become 0. Returns whether all
   // could be held. count is a multiple of 16.
   bool (*to_half)(const float* x, size_t count, uint16_t* out);
+
+  // scores() and weighted_sum() of packed floats, bit for bit, without decoding them before; null:
+  // there are none. tokens of K are a multiple of score_group.
+  void (*packed_scores)(const float* q, int rows, int head_dim, const PackedRows& k, float* s,
+                        Upcoming next);
+  void (*packed_sum)(const float* p, int rows, int head_dim, const PackedRows& v,
+                     const float* factor, float* o, Upcoming next);
 };
 
 // Rows of integer codes (format/kernels.h). Where queries are tiles, 48 bytes behind the last one
@@ -75,14 +91,6 @@ struct CodeRows {
   const void* k;  // [tokens][head_dim]
   int tokens;     // a multiple of 16
   int zero;       // IntegerCodes::zero
-};
-
-// Rows of stored codes, of one packing that isn't `other`.
-struct PackedRows {
-  Packing packing;
-  const uint8_t* codes;
-  size_t row_bytes;
-  int tokens;  // a multiple of 16
 };
 
 // What IntegerKernels::sums adds to the output.
@@ -139,8 +147,8 @@ struct IntegerKernels {
   void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
                const IntegerSums& what, float* o, Upcoming next);
 
-  // scores() and sums() of stored codes, which aren't unpacked before; null: there are none. For
-  // head_dim a multiple of 32. Of nibbles sums are of all channels.
+  // scores() and sums() of packed codes, which aren't unpacked before; null: there are none. For
+  // head_dim a multiple of 32, and tokens one of 16. Of nibbles sums are of all channels.
   void (*packed_scores)(const int16_t* q, const float* step, const float* added, int rows,
                         int head_dim, const PackedRows& k, float* s, Upcoming next) = nullptr;
   void (*packed_sums)(const int16_t* p, const float* step, const float* added, int rows,

@@ -21,6 +21,7 @@ struct bf16 {
   static constexpr const char* description = "16 bits with the range of f32";
   static constexpr int code_bits = 16;
   static constexpr bool full_precision = false;
+  static constexpr Packing packing = Packing::bfloats;
 
   static size_t row_bytes(int d) { return sizeof(uint16_t) * static_cast<size_t>(d); }
   static size_t parameter_bytes(int /*d*/) { return 0; }

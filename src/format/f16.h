@@ -21,6 +21,7 @@ struct f16 {
   static constexpr const char* description = "full precision, 16 bits";
   static constexpr int code_bits = 16;
   static constexpr bool full_precision = true;
+  static constexpr Packing packing = Packing::halves;
 
   static size_t row_bytes(int d) { return sizeof(uint16_t) * static_cast<size_t>(d); }
   static size_t parameter_bytes(int /*d*/) { return 0; }

@@ -145,6 +145,7 @@ struct fp8_e4m3 {
   static constexpr const char* description = "e4m3 floats, one scale per token";
   static constexpr int code_bits = 8;
   static constexpr bool full_precision = false;
+  static constexpr Packing packing = Packing::e4m3;
 
   static size_t row_bytes(int d) { return static_cast<size_t>(d); }
   static size_t parameter_bytes(int /*d*/) { return sizeof(uint16_t) * block_tokens; }
@@ -167,6 +168,10 @@ struct fp8_e4m3 {
       const float scale = f16_to_f32(parameters[t]);
       e4m3_row_to_f32(codes + static_cast<ptrdiff_t>(t) * d, d, scale, out);
     }
+  }
+
+  static void token_scales(const uint16_t* parameters, float* scales) {
+    f16_row_to_f32(parameters, block_tokens, scales);
   }
 };
 

@@ -21,13 +21,22 @@ enum class ScaleAxis {
 // IntegerCodes::zero where an instruction multiplies and adds four bytes at a time.
 enum class CodeLayout { words, bytes };
 
-// How the stored codes of a row lie, for products that read them where they are.
+// How the stored values of a row lie, for products that read them where they are.
 enum class Packing {
-  other,         // they must be unpacked
+  other,  // they must be unpacked or decoded
+  // Integer codes.
   signed_bytes,  // byte c is code[c]
   bytes,         // byte c is code[c] + 128
   nibbles,       // byte c is (code[c] + 8) | (code[c + head_dim / 2] + 8) << 4
+  // Floats.
+  halves,   // f16
+  bfloats,  // bf16
+  e4m3,     // times FormatKernels::token_scales
 };
+
+constexpr bool is_float(Packing packing) {
+  return packing == Packing::halves || packing == Packing::bfloats || packing == Packing::e4m3;
+}
 
 // Formats whose values are value = code * scale + offset with integer codes, -128 <= code < 128,
 // offer them for integer arithmetic.
@@ -47,7 +56,6 @@ struct IntegerCodes {
   // token ([64]).
   void (*parameters)(const uint16_t* parameters, int head_dim, int index, float* scales,
                      float* offsets) = nullptr;
-  Packing packing = Packing::other;
 };
 
 struct FormatKernels {
@@ -63,6 +71,9 @@ struct FormatKernels {
                  int count, float* out);
 
   IntegerCodes integers;
+  Packing packing = Packing::other;
+  // Scales of the block's 64 tokens, where packed floats have them.
+  void (*token_scales)(const uint16_t* parameters, float* scales) = nullptr;
 };
 
 // The kernels of `format` for `isa`. isa must be one that this machine has.

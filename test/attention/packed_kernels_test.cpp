@@ -1,5 +1,5 @@
-// Products with codes as they are stored: exactly the sums of the codes, for every packing, number
-// of rows and head_dim that they take.
+// Products with values as they are stored: of codes exactly their sums, of floats bit for bit what
+// decoded rows give, for every packing, number of rows and head_dim that they take.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/kernels.h"
+#include "kvart/format.h"
 
 namespace kvart {
 namespace {
@@ -55,11 +56,8 @@ struct Stored {
 
 class PackedKernels : public testing::TestWithParam<Isa> {
  protected:
-  void SetUp() override {
-    if (integers.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
-  }
-
   const IntegerKernels& integers = integer_kernels(GetParam(), 8);
+  const AttentionKernels& floats = attention_kernels(GetParam());
 };
 
 INSTANTIATE_TEST_SUITE_P(Isas, PackedKernels, testing::ValuesIn(available_isas()),
@@ -68,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Isas, PackedKernels, testing::ValuesIn(available_isas()
 constexpr Packing packings[] = {Packing::signed_bytes, Packing::bytes, Packing::nibbles};
 
 TEST_P(PackedKernels, ScoresAreExactSums) {
+  if (integers.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
   for (const Packing packing : packings) {
     for (int d = 32; d <= 256; d += 32) {
       const Stored k(packing, d, d);
@@ -93,6 +92,7 @@ TEST_P(PackedKernels, ScoresAreExactSums) {
 }
 
 TEST_P(PackedKernels, SumsAreExactSums) {
+  if (integers.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
   constexpr int first_token = 16, tokens = 32;
   for (const Packing packing : packings) {
     for (int d = 32; d <= 256; d += 32) {
@@ -122,6 +122,66 @@ TEST_P(PackedKernels, SumsAreExactSums) {
       }
     }
   }
+}
+
+std::vector<float> random_floats(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(count);
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+// A block of a format whose stored floats products can read.
+struct FloatBlock {
+  std::vector<uint8_t> codes;
+  std::vector<uint16_t> parameters;
+  std::vector<float> scales, decoded;
+  PackedRows rows;
+
+  FloatBlock(const FormatKernels& format, int d, int tokens)
+      : codes(64 * format.info->row_bytes(d)),
+        parameters(format.info->parameter_bytes(d) / 2 + 1),
+        scales(64),
+        decoded(64 * d) {
+    format.encode(random_floats(64 * d, d).data(), d, codes.data(), parameters.data());
+    format.decode(codes.data(), parameters.data(), d, 0, 64, decoded.data());
+    rows = {format.packing, codes.data(), format.info->row_bytes(d), tokens};
+    if (format.token_scales == nullptr) return;
+    format.token_scales(parameters.data(), scales.data());
+    rows.scales = scales.data();
+  }
+};
+
+TEST_P(PackedKernels, FloatsGiveTheBitsOfDecodedRows) {
+  if (floats.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
+  int formats = 0;
+  for (const FormatInfo* info : kvart::formats()) {
+    const FormatKernels& format = format_kernels(info, GetParam());
+    if (!is_float(format.packing)) continue;
+    ++formats;
+    for (int d = 16; d <= 256; d += 16) {
+      for (const int tokens : {4, 20, 64}) {
+        const FloatBlock block(format, d, tokens);
+        for (int rows = 1; rows <= 9; ++rows) {
+          const std::vector<float> q = random_floats(rows * d, rows);
+          std::vector<float> s(rows * 64, 0.5f), packed_s = s;
+          floats.scores(q.data(), rows, d, block.decoded.data(), tokens, s.data(), {});
+          floats.packed_scores(q.data(), rows, d, block.rows, packed_s.data(), {});
+          ASSERT_EQ(s, packed_s) << info->name << " " << d << " " << rows;
+          const std::vector<float> factor = random_floats(rows, 3);
+          for (const float* factors : {factor.data(), static_cast<const float*>(nullptr)}) {
+            std::vector<float> o = q, packed_o = q;
+            floats.weighted_sum(s.data(), rows, d, block.decoded.data(), tokens, factors, o.data(),
+                                {});
+            floats.packed_sum(s.data(), rows, d, block.rows, factors, packed_o.data(), {});
+            ASSERT_EQ(o, packed_o) << info->name << " " << d << " " << rows;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(formats, 3);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // of a library's inline function is made here, as each is compiled for this instruction set only.
 #include "attention/kernels.h"
 
+#include "attention/isa/packed_floats.h"
 #include "attention/isa/prefetch.h"
 #include "attention/isa/row_groups.h"
 #include "attention/isa/vec.h"
@@ -252,6 +253,7 @@ bool to_half(const float* x, size_t count, uint16_t* out) {
 }  // namespace
 
 extern const AttentionKernels attention_kernels;
-const AttentionKernels attention_kernels = {scores, softmax, weighted_sum, merge, divide, to_half};
+const AttentionKernels attention_kernels = {scores, softmax, weighted_sum,  merge,
+                                            divide, to_half, packed_scores, packed_sum};
 
 }  // namespace kvart::KVART_ISA

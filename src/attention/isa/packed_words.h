@@ -40,16 +40,9 @@ struct NibbleWords {
 // Calls function(words) with the type for the packing.
 template <class Function>
 inline void with_packed_words(Packing packing, Function function) {
-  switch (packing) {
-    case Packing::signed_bytes:
-      return function(SignedByteWords{});
-    case Packing::bytes:
-      return function(ByteWords{});
-    case Packing::nibbles:
-      return function(NibbleWords{});
-    case Packing::other:
-      return;
-  }
+  if (packing == Packing::signed_bytes) function(SignedByteWords{});
+  if (packing == Packing::bytes) function(ByteWords{});
+  if (packing == Packing::nibbles) function(NibbleWords{});
 }
 
 // zero * the sum of a row of n words.

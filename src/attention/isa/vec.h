@@ -109,6 +109,20 @@ inline void store_half(Vec x, uint16_t* out, bool& all_fit) {
   store_half_8(_mm512_extractf32x8_ps(x, 1), out + 8, all_fit);
 }
 
+// Packed floats as they are: f16, bf16, and e4m3 less a factor of 256. No stored code is NaN.
+inline Vec load_halves(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec load_bfloats(const uint8_t* p) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+}
+inline Vec load_small_e4m3(const uint8_t* p) {
+  const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(
+      _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(int16_t(0xbf80))));
+}
+
 #elif defined(KVART_ISA_avx2)
 
 constexpr int vec_lanes = 8;
@@ -171,6 +185,18 @@ inline void store_transposed_sums(float* out, Vec a, Vec b, Vec c, Vec d) {
 }
 inline void store_half(Vec x, uint16_t* out, bool& all_fit) {
   store_half_8(x, out, all_fit);
+}
+
+inline Vec load_halves(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Vec load_bfloats(const uint8_t* p) {
+  const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+}
+inline Vec load_small_e4m3(const uint8_t* p) {
+  const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(int16_t(0xbf80))));
 }
 
 #else

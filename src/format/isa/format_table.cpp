@@ -21,13 +21,16 @@ constexpr FormatInfo info_of(const char* name) {
 
 template <class Format>
 constexpr FormatKernels kernels_of() {
-  FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}};
+  FormatKernels kernels{nullptr, &Format::encode, &Format::decode, {}, Packing::other, nullptr};
   if constexpr (requires { Format::scale_axis; }) {
     static_assert(Format::scale_group % 16 == 0);
-    kernels.integers = {Format::scale_axis,    Format::scale_group,      Format::has_offset,
-                        code_layout,           Format::Codes::zero,      &code_rows<Format>,
-                        &code_columns<Format>, &Format::code_parameters, Format::Codes::packing};
+    kernels.integers = {Format::scale_axis,    Format::scale_group,     Format::has_offset,
+                        code_layout,           Format::Codes::zero,     &code_rows<Format>,
+                        &code_columns<Format>, &Format::code_parameters};
+    kernels.packing = Format::Codes::packing;
   }
+  if constexpr (requires { Format::packing; }) kernels.packing = Format::packing;
+  if constexpr (requires { &Format::token_scales; }) kernels.token_scales = &Format::token_scales;
   return kernels;
 }
 
