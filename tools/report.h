@@ -9,6 +9,7 @@
 
 #include "files.h"
 #include "kvart/result.h"
+#include "page/figure.h"
 #include "table.h"
 
 namespace CLI {
@@ -20,6 +21,7 @@ namespace kvart::tools {
 struct OutputFiles {
   std::string json;
   std::string csv;
+  std::string html;
 };
 
 // Adds --json and --csv.
@@ -37,11 +39,21 @@ Result<Outputs> find_outputs(const OutputFiles& files, const std::vector<std::st
 // Text that isn't UTF-8 (a path may be anything) has its wrong bytes replaced.
 std::string json_text(const nlohmann::ordered_json& json);
 
+// A picture, and the table that has its numbers.
+struct FigureOfTable {
+  Figure figure;
+  std::string table;  // key of one of the report's tables
+};
+
 struct Report {
   std::string command;                   // its name: part of the schema's id
   std::vector<std::string> facts;        // lines above the tables
   nlohmann::ordered_json inputs;         // what the figures were computed from
+  nlohmann::ordered_json hashes;         // of model, prompts, options: what must be equal in a
+                                         // report that this one is compared with; may be null
   std::vector<Table> tables;             // the first one is the CSV
+  std::vector<FigureOfTable> figures;    // for the page
+  bool incomplete = false;               // it was interrupted, or its time was over
   std::vector<std::string> notes;        // lines below the tables
   std::string verdict;                   // the last line
   nlohmann::ordered_json verdict_facts;  // the same for programs
