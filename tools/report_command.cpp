@@ -1,0 +1,141 @@
+// `kvart report MODEL`: all measurements on one page.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "commands.h"
+#include "gain/gain.h"
+#include "options.h"
+#include "page/report_page.h"
+#include "serve_options.h"
+#include "streams.h"
+#include "units.h"
+#include "whole/whole_report.h"
+
+namespace kvart::tools {
+namespace {
+
+struct ReportCommand {
+  WholeOptions whole;
+  std::string kv_memory;
+  std::string html = "kvart-report.html";
+  std::string json;
+  bool resume = false;
+};
+
+Status read_policies(WholeOptions& options) {
+  if (options.words.empty()) {
+    auto usual = measured_policies();
+    if (!usual.ok()) return usual.error();
+    options.words = std::move(*usual);
+  }
+  auto policies = parse_policies(options.words);
+  if (!policies.ok()) return policies.error();
+  options.policies = std::move(*policies);
+  return {};
+}
+
+Status read_memory(const ReportCommand& command, WholeOptions& options) {
+  options.available_bytes = available_memory_bytes();
+  options.kv_memory_bytes = usual_kv_memory(options.available_bytes, options.policies.size());
+  if (command.kv_memory.empty()) return {};
+  const auto bytes = parse_bytes(command.kv_memory);
+  if (!bytes.ok()) return Error{bytes.error().code, "--kv-memory " + bytes.error().message};
+  options.kv_memory_bytes = *bytes;
+  return {};
+}
+
+PageInput page_input(const WholeOptions& options, const WholeResult& result,
+                     const Report& summary) {
+  PageInput page;
+  page.title = fmt::format("Which KV cache for {}?",
+                           std::filesystem::path(options.model).filename().string());
+  page.verdict = summary.verdict;
+  page.flag = summary.flag;
+  page.facts = page_facts();
+  page.command = command_line();
+  page.sections.push_back({"Summary", &summary});
+  for (const WholeSection& section : result.sections) {
+    page.sections.push_back({section.title, &section.report});
+  }
+  return page;
+}
+
+// Whether all of it was measured.
+Result<bool> run_report(ReportCommand& command) {
+  WholeOptions& options = command.whole;
+  KVART_RETURN_IF_ERROR(read_policies(options));
+  KVART_RETURN_IF_ERROR(read_memory(command, options));
+  options.threads = threads_to_run(options.threads, options.quiet);
+  const auto outputs =
+      find_outputs({command.json, "", command.html},
+                   with_policy_files(files_of_model(options.model), options.words));
+  if (!outputs.ok()) return outputs.error();
+  const auto model = Model::load(options.model, options.threads);
+  if (!model.ok()) return model.error();
+  const std::string unfinished = command.html + ".unfinished";
+  const std::string key = run_key(**model, options);
+  WholeResult before;
+  if (command.resume) {
+    auto read = read_unfinished(unfinished, key);
+    if (!read.ok()) return read.error();
+    before = std::move(*read);
+  }
+  const auto result = measure_all(**model, options, std::move(before), unfinished, key);
+  if (!result.ok()) return result.error();
+  const Report summary = whole_summary(options, *result);
+  const PageInput page = page_input(options, *result, summary);
+  KVART_RETURN_IF_ERROR(outputs->html->write(page_html(page)));
+  if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(page_json(page))));
+  KVART_RETURN_IF_ERROR(publish(summary, {}));
+  KVART_RETURN_IF_ERROR(print_out(fmt::format("\nThe page: {}\n", command.html)));
+  if (result->interrupted) {
+    print_message(fmt::format("interrupted; the same command with --resume goes on from {}",
+                              unfinished));
+    return false;
+  }
+  std::error_code ignored;
+  std::filesystem::remove(unfinished, ignored);
+  return true;
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<ReportCommand>();
+  CLI::App* command = app.add_subcommand(
+      "report", "Everything about one model on one page: bytes, gain, retrieval, divergence");
+  add_text_option(*command, "model", &options->whole.model, "MODEL",
+                  "GGUF file, or the folder of a Hugging Face checkpoint")
+      ->required();
+  add_list_option(*command, "--policies,--kv-cache-dtype", &options->whole.words, "POLICY",
+                  policy_help);
+  add_text_option(*command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
+                  "Memory of each policy's cache where gain is measured, e.g. 4GiB (default: 1 GiB, "
+                  "or less where all of them would take more than half of what is free)");
+  add_number_option(*command, "--time-budget", &options->whole.budget_s, {20, 1e6, false},
+                    "Seconds that the measurements may take")
+      ->default_str("300");
+  command->add_flag("--full", options->whole.full,
+                    "Longer contexts, all presets, each layer, without a time budget");
+  command->add_flag("--resume", options->resume,
+                    "Go on where the same command was interrupted");
+  add_threads_option(*command, &options->whole.threads);
+  add_seed_option(*command, &options->whole.seed);
+  command->add_flag("-q,--quiet", options->whole.quiet, "No progress on stderr");
+  add_text_option(*command, "--html", &options->html, "FILE",
+                  "The page, which needs nothing from outside")
+      ->default_str("kvart-report.html");
+  add_text_option(*command, "--json", &options->json, "FILE", "Write everything to FILE as JSON");
+  command->footer(
+      "Ctrl-C ends it with a page of what was measured until then, and exit code 1; --resume goes "
+      "on.");
+  command->callback([options, exit_code] {
+    const auto whole = run_report(*options);
+    *exit_code = !whole.ok() ? fail(whole.error()) : *whole ? exit_fine : exit_error;
+  });
+}
+
+}  // namespace kvart::tools

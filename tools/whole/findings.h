@@ -1,0 +1,54 @@
+// What the measurements found of each policy, and what follows from all of it together.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvart/result.h"
+
+namespace kvart::tools {
+
+// How well a policy still finds facts in a text, beside full precision.
+enum class Kept { unknown, kept, damaged, destroyed };
+
+struct PolicyFindings {
+  std::string word;
+  double share = 0;              // of the bytes that 16 bits take
+  std::optional<double> kl;      // mean divergence
+  bool close = false;            // and so small that answers stay close
+  Kept retrieval = Kept::unknown;
+  int64_t found = 0, full_found = 0;  // facts, by this policy and by full precision
+  // At the longest context that was measured, over full precision; 0: not known.
+  double sequences_ratio = 0;
+  double speed_up = 0;
+};
+
+struct Findings {
+  int64_t gain_context_tokens = 0;
+  bool gain_estimated = false;
+  std::vector<PolicyFindings> policies;  // full precision isn't one of them
+
+  // The entry of `word`, added where there is none.
+  PolicyFindings& of(const std::string& word);
+};
+
+nlohmann::ordered_json findings_json(const Findings& findings);
+// Error: something that findings_json doesn't write.
+Result<Findings> read_findings(const nlohmann::ordered_json& json);
+
+// Whether everything that is known of a policy speaks for it, and something is.
+bool keeps_answers(const PolicyFindings& policy);
+
+struct Choice {
+  const PolicyFindings* smallest = nullptr;  // of those that keep the answers; null: none does
+  const PolicyFindings* fastest = nullptr;   // of those, where it decodes 5 % faster than `smallest`
+  std::vector<std::string> destroyed;
+};
+Choice choose(const Findings& findings);
+
+// In a few sentences. full: full precision's word.
+std::string whole_verdict(const Findings& findings, const Choice& choice, const std::string& full);
+
+}  // namespace kvart::tools

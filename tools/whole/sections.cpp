@@ -1,0 +1,187 @@
+// What each section asks for, and what is found of each policy.
+#include "sections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/bytes_report.h"
+#include "tools/eval/divergence.h"
+#include "tools/eval/needle.h"
+#include "tools/eval/sensitivity.h"
+#include "tools/gain/figures.h"
+#include "tools/gain/gain.h"
+#include "tools/plan_report.h"
+
+namespace kvart::tools {
+namespace {
+
+constexpr int64_t gain_contexts[] = {1024, 4096, 16384, 32768};
+constexpr int64_t short_contexts[] = {1024, 2048};
+// Tokens of the text in a run that has little time.
+constexpr int64_t short_text_tokens = 1024;
+
+// The contexts that the model was made for; the longest one of `wanted` may be that itself.
+std::vector<int64_t> contexts_of(const Model& model, std::span<const int64_t> wanted) {
+  const int64_t longest = model.config().context_length;
+  std::vector<int64_t> contexts;
+  for (const int64_t context : wanted) {
+    if (longest == 0 || context <= longest) contexts.push_back(context);
+  }
+  if (contexts.empty()) contexts.push_back(longest);
+  return contexts;
+}
+
+Result<Report> bytes_section(SectionInput& input, Watch& /*watch*/) {
+  BytesOptions options;
+  options.model = input.options.model;
+  return bytes_report(options);
+}
+
+Result<Report> gain_section(SectionInput& input, Watch& watch) {
+  GainOptions options;
+  options.policies = input.options.policies;
+  options.contexts.assign(std::begin(gain_contexts), std::end(gain_contexts));
+  options.kv_memory_bytes = input.options.kv_memory_bytes;
+  options.available_bytes = input.options.available_bytes;
+  options.threads = input.options.threads;
+  const auto result = measure_gain(input.model, options, watch);
+  if (!result.ok()) return result.error();
+  input.read_bytes_per_s = result->read_bytes_per_s;
+  for (const GainPoint& point : result->points) {
+    const GainPoint& full = full_point(*result, point);
+    if (&point == &full || full.sequences == 0 || point.step_s.empty() || full.step_s.empty()) {
+      continue;
+    }
+    // Points come by context: the longest one is last.
+    const GainFigures figures = figures_of(point, full);
+    PolicyFindings& found = input.findings.of(point.word);
+    found.sequences_ratio =
+        static_cast<double>(point.sequences) / static_cast<double>(full.sequences);
+    found.speed_up = figures.speed_up.middle;
+    if (point.context_tokens != input.findings.gain_context_tokens) {
+      input.findings.gain_context_tokens = point.context_tokens;
+      input.findings.gain_estimated = false;
+    }
+    if (point.decode_estimated() || full.decode_estimated()) input.findings.gain_estimated = true;
+  }
+  return gain_report(*result);
+}
+
+Result<Report> plan_section(SectionInput& input, Watch& /*watch*/) {
+  PlanOptions options;
+  options.model = input.options.model;
+  options.kv_memory = std::to_string(input.options.kv_memory_bytes);
+  if (input.read_bytes_per_s > 0) {
+    options.bandwidth = fmt::format("{:.0f}MB/s", input.read_bytes_per_s / 1e6);
+  }
+  for (const int64_t context : contexts_of(input.model, gain_contexts)) {
+    options.contexts.push_back(std::to_string(context));
+  }
+  options.policies = input.options.words;
+  auto plan = plan_report(options);
+  if (!plan.ok()) return plan.error();
+  return std::move(plan->report);
+}
+
+Result<Report> divergence_section(SectionInput& input, Watch& watch) {
+  DivergenceOptions options;
+  options.policies = input.options.policies;
+  if (input.options.full) {
+    std::vector<std::string> words = input.options.words;
+    for (const Preset& preset : presets()) words.emplace_back(preset.name);
+    auto all = parse_policies(words);
+    if (!all.ok()) return all.error();
+    options.policies = std::move(*all);
+  } else {
+    options.text_tokens = short_text_tokens;
+    options.context_tokens = short_text_tokens;
+  }
+  auto text = read_evaluation_text("");
+  if (!text.ok()) return text.error();
+  options.text = std::move(*text);
+  options.threads = input.options.threads;
+  options.seed = input.options.seed;
+  const auto result = measure_divergence(input.model, options, watch);
+  if (!result.ok()) return result.error();
+  for (size_t i = 1; i < result->policies.size(); ++i) {
+    const PolicyDivergence& policy = result->policies[i];
+    if (policy.kl.empty()) continue;
+    PolicyFindings& found = input.findings.of(policy.policy.word);
+    found.share = policy.bytes.share();
+    found.kl = summary_of(*result, i).kl_mean;
+    found.close = *found.kl <= close_kl;
+  }
+  return divergence_report(*result);
+}
+
+Kept kept_of(Retrieval retrieval) {
+  switch (retrieval) {
+    case Retrieval::kept:
+      return Kept::kept;
+    case Retrieval::damaged:
+      return Kept::damaged;
+    case Retrieval::destroyed:
+      return Kept::destroyed;
+    case Retrieval::unknown:
+      break;
+  }
+  return Kept::unknown;
+}
+
+Result<Report> needle_section(SectionInput& input, Watch& watch) {
+  NeedleOptions options;
+  options.policies = input.options.policies;
+  if (!input.options.full) options.contexts = contexts_of(input.model, short_contexts);
+  options.threads = input.options.threads;
+  options.seed = input.options.seed;
+  const auto result = measure_needle(input.model, options, watch);
+  if (!result.ok()) return result.error();
+  for (size_t i = 1; i < result->policies.size(); ++i) {
+    const NeedleSummary summary = needle_summary(*result, i);
+    if (summary.asked == 0) continue;
+    PolicyFindings& found = input.findings.of(result->policies[i].policy.word);
+    found.share = result->policies[i].bytes.share();
+    found.retrieval = kept_of(retrieval_of(summary));
+    found.found = summary.found;
+    found.full_found = summary.reference_found;
+  }
+  return needle_report(*result);
+}
+
+Result<Report> sensitivity_section(SectionInput& input, Watch& watch) {
+  SensitivityOptions options;
+  auto text = read_evaluation_text("");
+  if (!text.ok()) return text.error();
+  options.text = std::move(*text);
+  if (input.options.full) {
+    options.layers = true;
+  } else {
+    options.text_tokens = short_text_tokens;
+    options.context_tokens = short_text_tokens;
+    options.needle.contexts = contexts_of(input.model, std::span(short_contexts).first(1));
+  }
+  options.threads = input.options.threads;
+  options.seed = input.options.seed;
+  const auto result = measure_sensitivity(input.model, options, watch);
+  if (!result.ok()) return result.error();
+  return sensitivity_report(*result);
+}
+
+// Measured first what says most: a run whose time is over lacks the end.
+constexpr SectionKind kinds[] = {
+    {"bytes", "Bytes, exactly", 0, bytes_section},
+    {"gain", "What it gains: sequences, decode, prefill", 0.32, gain_section},
+    {"plan", "What bytes alone would allow", 0, plan_section},
+    {"needle", "What it costs: facts in a long text", 0.32, needle_section},
+    {"divergence", "What it costs: divergence from full precision", 0.16, divergence_section},
+    {"sensitivity", "K against V", 0.20, sensitivity_section},
+};
+
+}  // namespace
+
+std::span<const SectionKind> section_kinds() {
+  return kinds;
+}
+
+}  // namespace kvart::tools

@@ -1,0 +1,201 @@
+// The run over all sections, its file, and the summary.
+#include "whole_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "saved_report.h"
+#include "sections.h"
+#include "tools/eval/running.h"
+#include "tools/streams.h"
+
+namespace kvart::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* unfinished_schema = "kvart.unfinished-report.v1";
+
+Json unfinished_json(const WholeResult& result, const std::string& key) {
+  Json json{{"schema", unfinished_schema},
+            {"key", key},
+            {"findings", findings_json(result.findings)},
+            {"sections", Json::array()}};
+  for (const WholeSection& section : result.sections) {
+    if (section.report.incomplete) continue;
+    json["sections"].push_back({{"name", section.name},
+                                {"title", section.title},
+                                {"report", saved_report(section.report)}});
+  }
+  return json;
+}
+
+Status save(const WholeResult& result, const std::string& path, const std::string& key) {
+  if (path.empty()) return {};
+  const auto file = OutputFile::find(path);
+  if (!file.ok()) return file.error();
+  return file->write(unfinished_json(result, key).dump(
+      -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+bool has_section(const WholeResult& result, std::string_view name) {
+  return std::any_of(result.sections.begin(), result.sections.end(),
+                     [&](const WholeSection& section) { return section.name == name; });
+}
+
+// Bytes per second of memory, as the gain section's report has them.
+double bandwidth_of(const WholeResult& result) {
+  for (const WholeSection& section : result.sections) {
+    if (section.name != "gain" || !section.report.inputs.is_object()) continue;
+    const auto found = section.report.inputs.find("read_bytes_per_s");
+    if (found != section.report.inputs.end() && found->is_number()) return found->get<double>();
+  }
+  return 0;
+}
+
+// Seconds for a section: its share of what is left for it and those behind it.
+double section_budget(const WholeOptions& options, const WholeResult& done,
+                      const SectionKind& kind, double elapsed_s) {
+  if (options.full || options.budget_s <= 0) return 0;
+  double shares = 0;
+  for (const SectionKind& other : section_kinds()) {
+    if (!has_section(done, other.name)) shares += other.share;
+  }
+  const double left_s = std::max(1.0, options.budget_s - elapsed_s);
+  return kind.share > 0 ? left_s * kind.share / shares : left_s;
+}
+
+Cell ratio_cell(double value) {
+  return value > 0 ? number_cell(value, 2) : missing_cell();
+}
+
+std::vector<Cell> summary_row(const PolicyFindings& policy) {
+  static constexpr const char* words[] = {"not known", "kept", "damaged", "destroyed"};
+  return {text_cell(policy.word),
+          policy.share > 0 ? number_cell(100 * policy.share, 1) : missing_cell(),
+          policy.kl ? number_cell(*policy.kl, 5) : missing_cell(),
+          policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.found))
+                                : missing_cell(),
+          policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.full_found))
+                                : missing_cell(),
+          text_cell(words[static_cast<size_t>(policy.retrieval)]),
+          ratio_cell(policy.sequences_ratio),
+          ratio_cell(policy.speed_up)};
+}
+
+}  // namespace
+
+std::string run_key(const Model& model, const WholeOptions& options) {
+  Json json{{"version", KVART_VERSION},
+            {"model", hash_text(model.fingerprint())},
+            {"policies", options.words},
+            {"kv_memory_bytes", options.kv_memory_bytes},
+            {"full", options.full},
+            {"threads", options.threads},
+            {"seed", options.seed}};
+  return hash_of(json);
+}
+
+Result<WholeResult> read_unfinished(const std::string& path, const std::string& key) {
+  if (!std::filesystem::exists(path)) return WholeResult{};
+  const auto text = read_text(path, "an unfinished report");
+  if (!text.ok()) return text.error();
+  const Json json = Json::parse(*text, nullptr, false);
+  const auto refuse = [&](const std::string& why) {
+    return Error{ErrorCode::invalid_data,
+                 fmt::format("{}: {}; delete it, or leave --resume out to begin anew", path, why)};
+  };
+  if (!json.is_object() || json.value("schema", Json()) != unfinished_schema) {
+    return refuse("not an unfinished report of this version");
+  }
+  if (json.value("key", Json()) != key) {
+    return refuse("an unfinished report of another model, other options or another version");
+  }
+  auto findings = read_findings(json.value("findings", Json()));
+  if (!findings.ok()) return refuse(findings.error().message);
+  WholeResult result;
+  result.findings = std::move(*findings);
+  const Json sections = json.value("sections", Json());
+  if (!sections.is_array()) return refuse("it has no sections");
+  for (const Json& section : sections) {
+    const Json name = section.is_object() ? section.value("name", Json()) : Json();
+    const Json title = section.is_object() ? section.value("title", Json()) : Json();
+    if (!name.is_string() || !title.is_string()) return refuse("a section has no name");
+    auto report = restored_report(section.value("report", Json()));
+    if (!report.ok()) return refuse(report.error().message);
+    result.sections.push_back(
+        {name.get<std::string>(), title.get<std::string>(), std::move(*report)});
+  }
+  return result;
+}
+
+Result<WholeResult> measure_all(const Model& model, const WholeOptions& options, WholeResult before,
+                                const std::string& path, const std::string& key) {
+  WholeResult result;
+  result.findings = before.findings;
+  const Watch::Clock::time_point start = Watch::Clock::now();
+  SectionInput input{model, options, result.findings, bandwidth_of(before)};
+  for (const SectionKind& kind : section_kinds()) {
+    const auto kept = std::find_if(
+        before.sections.begin(), before.sections.end(),
+        [&](const WholeSection& section) { return section.name == kind.name; });
+    if (kept != before.sections.end()) {
+      result.sections.push_back(std::move(*kept));
+      continue;
+    }
+    const double elapsed_s =
+        std::chrono::duration<double>(Watch::Clock::now() - start).count();
+    Watch watch(section_budget(options, result, kind, elapsed_s), options.quiet);
+    auto report = kind.run(input, watch);
+    result.interrupted = watch.interrupted();
+    if (!report.ok() && result.interrupted) return result;
+    if (!report.ok()) {
+      return Error{report.error().code, fmt::format("{}: {}", kind.name, report.error().message)};
+    }
+    if (!report->tables.empty()) {
+      result.sections.push_back(
+          {std::string(kind.name), std::string(kind.title), std::move(*report)});
+    }
+    KVART_RETURN_IF_ERROR(save(result, path, key));
+    if (result.interrupted) return result;
+  }
+  return result;
+}
+
+Report whole_summary(const WholeOptions& options, const WholeResult& result) {
+  Report report;
+  report.command = "report";
+  report.inputs["model"] = options.model;
+  report.incomplete = result.interrupted;
+  const std::string& full = options.policies.front().word;
+  Table table{"summary",
+              "",
+              {{"policy", "policy", false},
+               {"percent_of_f16_bytes", "% of 16 bits'\nbytes"},
+               {"kld_mean", "KL divergence\nmean"},
+               {"found", "facts\nfound"},
+               {"f16_found", full + "\nfinds"},
+               {"retrieval", "retrieval", false},
+               {"sequences_ratio", "sequences\ntimes " + full},
+               {"speed_up", "tokens/s\ntimes " + full}},
+              {},
+              1};
+  for (const PolicyFindings& policy : result.findings.policies) {
+    table.rows.push_back(summary_row(policy));
+  }
+  report.tables = {std::move(table)};
+  if (result.findings.gain_context_tokens > 0) {
+    report.notes.push_back(fmt::format("sequences and tokens/s: at {} tokens a sequence.",
+                                       result.findings.gain_context_tokens));
+  }
+  const Choice choice = choose(result.findings);
+  report.verdict = whole_verdict(result.findings, choice, full);
+  report.flag = policy_flag(choice.smallest != nullptr ? choice.smallest->word : full);
+  report.verdict_facts["policy"] = choice.smallest != nullptr ? choice.smallest->word : full;
+  report.verdict_facts["destroyed"] = choice.destroyed;
+  return report;
+}
+
+}  // namespace kvart::tools

@@ -1,0 +1,57 @@
+// All measurements of one model as one report, in the order in which they are read, within a time.
+// What is finished is kept in a file beside the page, so that an interrupted run can go on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "findings.h"
+#include "kvart/model.h"
+#include "kvart/result.h"
+#include "tools/policies.h"
+#include "tools/report.h"
+#include "tools/watch.h"
+
+namespace kvart::tools {
+
+struct WholeOptions {
+  std::string model;                  // as given
+  std::vector<std::string> words;     // policies, as given
+  std::vector<NamedPolicy> policies;  // of them; full precision first
+  uint64_t kv_memory_bytes = 0;       // of the measured caches
+  uint64_t available_bytes = 0;       // of memory; 0: not known
+  double budget_s = 300;              // 0: as long as it takes
+  bool full = false;                  // longer contexts, all presets, each layer
+  int threads = 1;
+  uint64_t seed = 1;
+  bool quiet = false;
+};
+
+struct WholeSection {
+  std::string name;
+  std::string title;
+  Report report;
+};
+
+struct WholeResult {
+  std::vector<WholeSection> sections;
+  Findings findings;
+  bool interrupted = false;
+};
+
+// The sections that the file at `path` holds of a run with the same model, options and version; none
+// where there is no such file. Error: a file that isn't one, or is of another run.
+Result<WholeResult> read_unfinished(const std::string& path, const std::string& key);
+// What must be equal for a run to go on.
+std::string run_key(const Model& model, const WholeOptions& options);
+
+// Measures what `before` lacks. Each section that is finished is saved to `path` (empty: nowhere).
+// Error: the first section that can't be measured, by its name.
+Result<WholeResult> measure_all(const Model& model, const WholeOptions& options, WholeResult before,
+                                const std::string& path, const std::string& key);
+
+// The findings as a table, with the verdict.
+Report whole_summary(const WholeOptions& options, const WholeResult& result);
+
+}  // namespace kvart::tools
