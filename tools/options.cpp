@@ -186,14 +186,19 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("'{}' isn't a command{}{}", extras[0],
                        suggestion(extras[0], command_names(app)), hint);
   }
-  const CLI::App& command = *parsed.front();
-  const std::string hint = fmt::format("; `kvart {} --help` says more", command.get_name());
+  const CLI::App* deepest = parsed.front();
+  std::string name = deepest->get_name();
+  while (!deepest->get_subcommands().empty()) {
+    deepest = deepest->get_subcommands().front();
+    name += " " + deepest->get_name();
+  }
+  const CLI::App& command = *deepest;
+  const std::string hint = fmt::format("; `kvart {} --help` says more", name);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !extras.empty()) {
     const std::string& word = extras[0];
-    return word[0] == '-'
-               ? fmt::format("{}: '{}' isn't an option{}{}", command.get_name(), word,
-                             suggestion(word, option_names(command)), hint)
-               : fmt::format("{}: '{}' is one word too many{}", command.get_name(), word, hint);
+    return word[0] == '-' ? fmt::format("{}: '{}' isn't an option{}{}", name, word,
+                                        suggestion(word, option_names(command)), hint)
+                          : fmt::format("{}: '{}' is one word too many{}", name, word, hint);
   }
   return fmt::format("{}{}", error.what(), hint);
 }

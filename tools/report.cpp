@@ -17,6 +17,7 @@ std::string report_json(const Report& report) {
   json["version"] = KVART_VERSION;
   json["inputs"] = report.inputs;
   for (const Table& table : report.tables) json[table.key] = json_rows(table);
+  for (const Table& table : report.records) json[table.key] = json_rows(table);
   json["notes"] = report.notes;
   json["verdict"] = report.verdict_facts;
   json["verdict"]["text"] = report.verdict;

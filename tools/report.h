@@ -21,7 +21,7 @@ namespace kvart::tools {
 struct OutputFiles {
   std::string json;
   std::string csv;
-  std::string html;
+  std::string html{};
 };
 
 // Adds --json and --csv.
@@ -52,6 +52,7 @@ struct Report {
   nlohmann::ordered_json hashes;         // of model, prompts, options: what must be equal in a
                                          // report that this one is compared with; may be null
   std::vector<Table> tables;             // the first one is the CSV
+  std::vector<Table> records;            // too long to print: in the JSON only
   std::vector<FigureOfTable> figures;    // for the page
   bool incomplete = false;               // it was interrupted, or its time was over
   std::vector<std::string> notes;        // lines below the tables

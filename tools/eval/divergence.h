@@ -1,0 +1,88 @@
+// How far each policy's distribution of the next token is from that of a cache in full precision,
+// over a text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/running.h"
+#include "eval/statistics.h"
+#include "eval/text.h"
+#include "report.h"
+
+namespace kvart::tools {
+
+struct DivergenceOptions {
+  std::vector<NamedPolicy> policies;  // the first one is the reference
+  EvaluationText text;
+  int64_t context_tokens = 0;  // of a window; 0: 2,048, or what the model was made for
+  int64_t text_tokens = 0;     // at most; 0: one window
+  int chunk_tokens = 64;       // given in one step; 1: token by token, as in decode
+  int threads = 1;
+  uint64_t seed = 1;  // of the intervals
+};
+
+// One policy's figures of every scored token, in the order of the text.
+struct PolicyDivergence {
+  NamedPolicy policy;
+  PolicyBytes bytes;
+  bool quantizes = false;
+  std::vector<float> kl;  // empty for the reference
+  std::vector<float> delta_p;
+  std::vector<uint8_t> same_top;
+  std::vector<float> logprobs;  // of the text's token
+  // Over all scored tokens, earlier ones that a layer without a window read from sealed blocks.
+  int64_t quantized_reads = 0;
+};
+
+struct DivergenceResult {
+  DivergenceOptions asked;  // as it was done: nothing is 0
+  nlohmann::ordered_json model;
+  int windows = 0;
+  uint64_t tokens_hash = 0;
+  std::vector<int32_t> positions;  // of each scored token in its window
+  std::vector<PolicyDivergence> policies;
+  bool incomplete = false;
+};
+
+// Runs all policies side by side, a chunk at a time: no more than one chunk's logits are kept of
+// each. Error: a text or a context so short that nothing would be read quantized.
+Result<DivergenceResult> measure_divergence(const Model& model, const DivergenceOptions& options,
+                                            Watch& watch);
+
+// Sums of one policy's KL divergence by block of 64 positions, for intervals: neighbours in a text
+// are alike.
+struct BlockSums {
+  std::vector<double> kl;
+  std::vector<double> tokens;
+};
+// Of the positions from `first` to `last` - 1.
+BlockSums block_sums(const DivergenceResult& result, size_t policy, int64_t first, int64_t last);
+
+struct DivergenceSummary {
+  double kl_mean = 0;
+  std::optional<Interval> kl_interval;
+  double kl_median = 0, kl_p90 = 0, kl_p99 = 0, kl_p999 = 0, kl_max = 0;
+  double same_top = 0;  // share
+  Interval same_top_interval;
+  double delta_p_rms = 0;
+  double perplexity = 0;
+};
+// Precondition: at least one scored token; not the reference.
+DivergenceSummary summary_of(const DivergenceResult& result, size_t policy);
+double perplexity_of(const PolicyDivergence& policy);
+
+// A mean divergence up to which answers stay about as close to full precision as with 8-bit floats,
+// and the one from which on retrieval is lost: what was measured on small models beside retrieval
+// (docs/evaluation.md).
+inline constexpr double close_kl = 0.02;
+inline constexpr double destroyed_kl = 0.1;
+
+// The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does.
+size_t smallest_close_policy(const DivergenceResult& result);
+
+Report divergence_report(const DivergenceResult& result);
+
+}  // namespace kvart::tools

@@ -1,0 +1,313 @@
+// What the divergence of policies adds up to: tables, a picture, a verdict.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "eval/divergence.h"
+#include "units.h"
+
+namespace kvart::tools {
+namespace {
+
+Cell small_number(double value) {
+  return {fmt::format("{:.3g}", value), value};
+}
+
+Cell interval_cell(const std::optional<Interval>& interval) {
+  if (!interval) return missing_cell();
+  return {fmt::format("{:.3g} to {:.3g}", interval->low, interval->high),
+          nlohmann::ordered_json::array({interval->low, interval->high})};
+}
+
+std::vector<float> ascending(std::vector<float> values) {
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+Table summary_table(const DivergenceResult& result) {
+  Table table{"divergence",
+              "Divergence from full precision, every scored token (measured)",
+              {{"policy", "policy", false},
+               {"bytes_per_token", "B per\ntoken"},
+               {"share_of_f16", "of\n16 bits"},
+               {"kl_mean", "KL\nmean"},
+               {"kl_mean_interval", "95 %\ninterval"},
+               {"kl_median", "\nmedian"},
+               {"kl_p90", "\n90 %"},
+               {"kl_p99", "\n99 %"},
+               {"kl_p999", "\n99.9 %"},
+               {"kl_max", "\nmax"},
+               {"same_top_percent", "same\ntop %"},
+               {"same_top_percent_interval", "95 %\ninterval"},
+               {"delta_p_rms_percent", "RMS\ndelta p %"},
+               {"perplexity", "perplexity"},
+               {"quantized_reads", "quantized\nreads"}},
+              {}};
+  for (size_t i = 0; i < result.policies.size(); ++i) {
+    const PolicyDivergence& policy = result.policies[i];
+    std::vector<Cell> row = {text_cell(policy.policy.word),
+                             {with_commas(static_cast<uint64_t>(policy.bytes.bytes_per_token)),
+                              policy.bytes.bytes_per_token},
+                             {percent_text(policy.bytes.share(), 0), policy.bytes.share()}};
+    if (i == 0) {
+      row.resize(13, missing_cell());
+      row.push_back(number_cell(perplexity_of(policy), 3));
+    } else {
+      const DivergenceSummary s = summary_of(result, i);
+      for (Cell& cell : std::vector<Cell>{
+               small_number(s.kl_mean), interval_cell(s.kl_interval), small_number(s.kl_median),
+               small_number(s.kl_p90), small_number(s.kl_p99), small_number(s.kl_p999),
+               small_number(s.kl_max), number_cell(100 * s.same_top, 1),
+               interval_cell(
+                   Interval{100 * s.same_top_interval.low, 100 * s.same_top_interval.high}),
+               number_cell(100 * s.delta_p_rms, 2), number_cell(s.perplexity, 3)}) {
+        row.push_back(std::move(cell));
+      }
+    }
+    row.push_back(integer_cell(static_cast<uint64_t>(policy.quantized_reads)));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+struct Bin {
+  int64_t first = 0, last = 0;  // positions [first, last)
+};
+
+// The first block, then twice as many positions each time.
+std::vector<Bin> bins_of(const DivergenceResult& result) {
+  int32_t most = 0;
+  for (const int32_t position : result.positions) most = std::max(most, position);
+  std::vector<Bin> bins = {{0, block_tokens}};
+  while (bins.back().last <= most) bins.push_back({bins.back().last, 2 * bins.back().last});
+  return bins;
+}
+
+double total(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum;
+}
+
+Table position_table(const DivergenceResult& result, LineChart* chart) {
+  Table table{
+      "positions",
+      "Mean KL by position in the window",
+      {{"position_first", "from\nposition"}, {"position_last", "to"}, {"tokens", "tokens\nscored"}},
+      {}};
+  *chart = {.title = "Divergence from full precision against position",
+            .x_label = "position in the window, tokens",
+            .y_label = "mean KL divergence, nats",
+            .x_log = true,
+            .y_log = true,
+            .y_from_zero = false,
+            .lines = {}};
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    const std::string& word = result.policies[i].policy.word;
+    table.columns.push_back({"kl_mean_" + word, word});
+    chart->lines.push_back({word, {}});
+  }
+  for (const Bin& bin : bins_of(result)) {
+    std::vector<Cell> row = {integer_cell(static_cast<uint64_t>(bin.first)),
+                             integer_cell(static_cast<uint64_t>(bin.last - 1))};
+    for (size_t i = 1; i < result.policies.size(); ++i) {
+      const BlockSums sums = block_sums(result, i, bin.first, bin.last);
+      const double tokens = total(sums.tokens);
+      if (i == 1) row.push_back(integer_cell(static_cast<uint64_t>(tokens)));
+      const double mean = tokens > 0 ? total(sums.kl) / tokens : 0;
+      row.push_back(small_number(mean));
+      if (mean <= 0) continue;  // nothing to draw on a logarithmic axis
+      Point point;
+      point.x = std::sqrt(static_cast<double>(std::max<int64_t>(1, bin.first)) *
+                          static_cast<double>(bin.last));
+      point.y = mean;
+      if (const auto interval = bootstrap_ratio(sums.kl, sums.tokens, result.asked.seed)) {
+        point.low = interval->low;
+        point.high = interval->high;
+      }
+      chart->lines[i - 1].points.push_back(point);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string destroyed_text(const DivergenceResult& result, nlohmann::ordered_json* words) {
+  std::string text;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    const double kl = summary_of(result, i).kl_mean;
+    if (kl < destroyed_kl) continue;
+    const std::string& word = result.policies[i].policy.word;
+    text += fmt::format("{}{} ({:.2g})", text.empty() ? "" : ", ", word, kl);
+    words->push_back(word);
+  }
+  return text;
+}
+
+void set_verdict(const DivergenceResult& result, Report& report) {
+  auto words = nlohmann::ordered_json::array();
+  const std::string destroyed = destroyed_text(result, &words);
+  const size_t best = smallest_close_policy(result);
+  const PolicyDivergence& chosen = result.policies[best];
+  report.flag = policy_flag(chosen.policy.word);
+  report.verdict_facts["policy"] = chosen.policy.word;
+  report.verdict_facts["share_of_f16"] = chosen.bytes.share();
+  report.verdict_facts["kl_limit"] = close_kl;
+  report.verdict_facts["kl_destroyed"] = destroyed_kl;
+  report.verdict_facts["destroyed"] = std::move(words);
+  if (best == 0) {
+    report.verdict = fmt::format("No policy stays within a mean divergence of {:g} here. Use {}.",
+                                 close_kl, report.flag);
+  } else {
+    const double kl = summary_of(result, best).kl_mean;
+    report.verdict_facts["kl_mean"] = kl;
+    report.verdict = fmt::format(
+        "Use {}: the fewest bytes ({} of 16 bits) with a mean divergence of at most {:g}: {:.2g}.",
+        report.flag, percent_text(chosen.bytes.share(), 0), close_kl, kl);
+  }
+  if (!destroyed.empty()) {
+    report.verdict +=
+        fmt::format(" Destroyed (mean divergence of {:g} or more): {}.", destroyed_kl, destroyed);
+  }
+}
+
+void set_inputs(const DivergenceResult& result, Report& report) {
+  const DivergenceOptions& asked = result.asked;
+  report.inputs["model"] = result.model;
+  report.inputs["text"] = asked.text.name;
+  report.inputs["text_tokens_at_most"] = asked.text_tokens;
+  report.inputs["context_tokens"] = asked.context_tokens;
+  report.inputs["windows"] = result.windows;
+  report.inputs["tokens_scored"] = result.positions.size();
+  report.inputs["tokens_per_step"] = asked.chunk_tokens;
+  report.inputs["seed"] = asked.seed;
+  report.hashes["model"] = result.model["fingerprint"];
+  report.hashes["prompts"] = hash_text(result.tokens_hash);
+  report.hashes["options"] =
+      hash_of({{"context_tokens", asked.context_tokens}, {"text_tokens", asked.text_tokens}});
+}
+
+// What formats and blocks the policies had: without it no figure can be compared with another one.
+std::vector<std::string> policy_notes(const DivergenceResult& result) {
+  std::vector<std::string> notes;
+  for (const PolicyDivergence& policy : result.policies) {
+    if (!policy.quantizes) continue;
+    notes.push_back(
+        fmt::format("{}: {}; {} and the open block of {} tokens in full precision",
+                    policy.policy.word, policy.policy.policy.name,
+                    counted(static_cast<uint64_t>(policy.policy.policy.sink_blocks), "first block"),
+                    block_tokens));
+    if (policy.quantized_reads == 0) {
+      notes.push_back(policy.policy.word + ": nothing was read quantized, so this says nothing");
+    }
+  }
+  return notes;
+}
+
+}  // namespace
+
+BlockSums block_sums(const DivergenceResult& result, size_t policy, int64_t first, int64_t last) {
+  BlockSums sums;
+  const std::vector<float>& kl = result.policies[policy].kl;
+  int64_t block = -1;
+  for (size_t i = 0; i < kl.size(); ++i) {
+    const int32_t position = result.positions[i];
+    if (position < first || position >= last) {
+      block = -1;
+      continue;
+    }
+    // The same number at the end of one window and the beginning of the next: other tokens between.
+    const int64_t own = position / block_tokens;
+    if (own != block || (i > 0 && position < result.positions[i - 1])) {
+      sums.kl.push_back(0);
+      sums.tokens.push_back(0);
+    }
+    block = own;
+    sums.kl.back() += static_cast<double>(kl[i]);
+    sums.tokens.back() += 1;
+  }
+  return sums;
+}
+
+double perplexity_of(const PolicyDivergence& policy) {
+  double sum = 0;
+  for (const float logprob : policy.logprobs) sum += static_cast<double>(logprob);
+  return std::exp(-sum / static_cast<double>(policy.logprobs.size()));
+}
+
+DivergenceSummary summary_of(const DivergenceResult& result, size_t policy) {
+  const PolicyDivergence& own = result.policies[policy];
+  DivergenceSummary summary;
+  const BlockSums sums = block_sums(result, policy, 0, INT32_MAX);
+  const double tokens = total(sums.tokens);
+  summary.kl_mean = total(sums.kl) / tokens;
+  summary.kl_interval = bootstrap_ratio(sums.kl, sums.tokens, result.asked.seed);
+  const std::vector<float> kl = ascending(own.kl);
+  summary.kl_median = quantile(kl, 0.5);
+  summary.kl_p90 = quantile(kl, 0.9);
+  summary.kl_p99 = quantile(kl, 0.99);
+  summary.kl_p999 = quantile(kl, 0.999);
+  summary.kl_max = static_cast<double>(kl.back());
+  const auto same =
+      static_cast<int64_t>(std::count(own.same_top.begin(), own.same_top.end(), uint8_t{1}));
+  summary.same_top = static_cast<double>(same) / tokens;
+  summary.same_top_interval = wilson(same, static_cast<int64_t>(own.same_top.size()));
+  double squares = 0;
+  for (const float delta : own.delta_p) {
+    squares += static_cast<double>(delta) * static_cast<double>(delta);
+  }
+  summary.delta_p_rms = std::sqrt(squares / tokens);
+  summary.perplexity = perplexity_of(own);
+  return summary;
+}
+
+size_t smallest_close_policy(const DivergenceResult& result) {
+  size_t best = 0;
+  double best_kl = 0;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    if (!result.policies[i].quantizes) continue;
+    const double kl = summary_of(result, i).kl_mean;
+    if (kl > close_kl) continue;
+    const double bytes = result.policies[i].bytes.bytes_per_token;
+    const double least = result.policies[best].bytes.bytes_per_token;
+    if (best != 0 && (bytes > least || (bytes == least && kl >= best_kl))) continue;
+    best = i;
+    best_kl = kl;
+  }
+  return best;
+}
+
+Report divergence_report(const DivergenceResult& result) {
+  Report report;
+  report.command = "eval-divergence";
+  report.incomplete = result.incomplete;
+  set_inputs(result, report);
+  const DivergenceOptions& asked = result.asked;
+  report.facts = {
+      fmt::format("{}, text: {}", result.model["name"].get<std::string>(), asked.text.name),
+      fmt::format("{} in {} of {} tokens, {} scored; {}", "the text",
+                  counted(static_cast<uint64_t>(result.windows), "window"),
+                  tokens_text(asked.context_tokens),
+                  tokens_text(static_cast<int64_t>(result.positions.size())),
+                  asked.chunk_tokens == 1
+                      ? std::string("token by token, as in decode")
+                      : fmt::format("prefill in steps of {}, the same bits as token by token",
+                                    asked.chunk_tokens))};
+  if (result.positions.empty()) {
+    report.verdict = "Nothing was measured: it ended before the first tokens were done.";
+    return report;
+  }
+  LineChart chart;
+  report.tables = {summary_table(result), position_table(result, &chart)};
+  report.figures = {{std::move(chart), "positions"}};
+  report.notes = policy_notes(result);
+  report.notes.push_back(
+      "KL: sum of p log(p/q) over the vocabulary, in nats; p full precision's, q the policy's. "
+      "Neighbouring tokens are alike: the interval of the mean draws blocks of 64 positions.");
+  if (result.incomplete) report.notes.push_back("Incomplete: it was ended before its time.");
+  set_verdict(result, report);
+  return report;
+}
+
+}  // namespace kvart::tools

@@ -1,0 +1,104 @@
+// Whether a model still finds facts in a long text when its cache is quantized.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/needle_prompt.h"
+#include "eval/running.h"
+#include "report.h"
+
+namespace kvart::tools {
+
+struct NeedleOptions {
+  std::vector<NamedPolicy> policies;  // the first one is the reference
+  NeedleTask task = NeedleTask::multikey;
+  std::vector<int64_t> contexts;       // tokens of prompt and reply; empty: usual_contexts()
+  std::vector<double> depths_percent;  // empty: evenly, as many as `needles`
+  int needles = 0;                     // keys, values or variables in a text; 0: usual for the task
+  int texts = 1;                       // for each context
+  std::string haystack;                // a text; empty: generated
+  std::string haystack_name;
+  bool raw = false;
+  int64_t reply_tokens = 24;
+  int threads = 1;
+  uint64_t seed = 1;
+};
+
+struct NeedlePolicy {
+  NamedPolicy policy;
+  PolicyBytes bytes;
+  bool quantizes = false;
+};
+
+// One question under one policy.
+struct NeedleRecord {
+  size_t policy = 0;
+  int64_t question = 0;  // the same number: the same prompt
+  int64_t context_tokens = 0;
+  int text = 0;
+  Question asked;
+  double true_depth_percent = 0;  // by tokens; a control: that of the question
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  bool read_quantized = false;  // the fact lies in a block that the question read quantized
+  std::string reply;            // what follows the lead
+  double score = 0;
+  double logprob = 0;  // mean over the right answer's tokens
+  bool truncated = false;
+  double duration_s = 0;
+  std::string timestamp_utc;
+
+  [[nodiscard]] bool found() const { return score >= 1; }
+};
+
+struct NeedleResult {
+  NeedleOptions asked;  // as it was done: nothing is empty or 0
+  nlohmann::ordered_json model;
+  uint64_t prompts_hash = 0;
+  std::vector<NeedlePolicy> policies;
+  std::vector<NeedleRecord> records;  // of each question the reference's comes first
+  bool incomplete = false;
+};
+
+// 1k, 2k and 4k, as far as the model was made for them.
+std::vector<int64_t> usual_contexts(const ModelConfig& config);
+
+// Error: a context that the model wasn't made for, or so short that nothing is read quantized.
+Result<NeedleResult> measure_needle(const Model& model, const NeedleOptions& options, Watch& watch);
+
+// One policy against the reference, over the questions that both were asked.
+struct NeedleSummary {
+  int64_t asked = 0;
+  int64_t found = 0;
+  int64_t reference_found = 0;
+  int64_t kept = 0;    // of those that the reference found
+  int64_t gained = 0;  // found, but not by the reference
+  double score = 0;    // mean
+  double logprob = 0;  // mean
+  double logprob_change = 0;
+  std::optional<Interval> logprob_change_interval;
+  double p = 1;  // McNemar's
+  int64_t controls = 0;
+  double control_score = 0;  // mean
+  int64_t truncated = 0;
+  int64_t read_quantized = 0;
+
+  [[nodiscard]] int64_t lost() const { return reference_found - kept; }
+};
+NeedleSummary needle_summary(const NeedleResult& result, size_t policy);
+
+enum class Retrieval { unknown, kept, damaged, destroyed };
+// unknown: the reference itself finds fewer than four. kept: at most one in twenty of those that it
+// finds is lost. destroyed: half of them or more.
+Retrieval retrieval_of(const NeedleSummary& summary);
+
+// single, multikey, multivalue, vt
+std::string_view task_name(NeedleTask task);
+std::optional<NeedleTask> task_of(std::string_view name);
+
+Report needle_report(const NeedleResult& result);
+
+}  // namespace kvart::tools

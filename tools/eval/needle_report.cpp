@@ -1,0 +1,503 @@
+// What the questions add up to: tables, heat maps, a verdict.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "eval/needle.h"
+#include "units.h"
+
+namespace kvart::tools {
+namespace {
+
+// Fewer than these that the reference finds say nothing of another policy.
+constexpr int64_t fewest_found = 4;
+constexpr double truncated_limit = 0.01;
+
+// Records of one policy, by question.
+std::vector<const NeedleRecord*> records_of(const NeedleResult& result, size_t policy) {
+  std::vector<const NeedleRecord*> own;
+  for (const NeedleRecord& record : result.records) {
+    if (record.policy == policy) own.push_back(&record);
+  }
+  return own;
+}
+
+std::map<int64_t, const NeedleRecord*> reference_of(const NeedleResult& result) {
+  std::map<int64_t, const NeedleRecord*> reference;
+  for (const NeedleRecord* record : records_of(result, 0)) reference[record->question] = record;
+  return reference;
+}
+
+Cell share_cell(int64_t of, int64_t count) {
+  return {fmt::format("{} of {}", count, of), count};
+}
+
+Cell interval_cell(const std::optional<Interval>& interval, int decimals) {
+  if (!interval) return missing_cell();
+  return {fmt::format("{:.{}f} to {:.{}f}", interval->low, decimals, interval->high, decimals),
+          nlohmann::ordered_json::array({interval->low, interval->high})};
+}
+
+Cell found_interval(int64_t found, int64_t of) {
+  if (of == 0) return missing_cell();
+  const Interval share = wilson(found, of);
+  return interval_cell(Interval{100 * share.low, 100 * share.high}, 0);
+}
+
+std::string_view retrieval_name(Retrieval retrieval) {
+  switch (retrieval) {
+    case Retrieval::kept:
+      return "kept";
+    case Retrieval::damaged:
+      return "damaged";
+    case Retrieval::destroyed:
+      return "destroyed";
+    case Retrieval::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+Table summary_table(const NeedleResult& result) {
+  Table table{"needle",
+              "Facts found, and the right answers' probability (measured)",
+              {{"policy", "policy", false},
+               {"bytes_per_token", "B per\ntoken"},
+               {"share_of_f16", "of\n16 bits"},
+               {"found", "found"},
+               {"asked", "of"},
+               {"found_percent_interval", "95 %\ninterval"},
+               {"kept", "kept of what\nf16 finds"},
+               {"lost", "lost"},
+               {"gained", "gained"},
+               {"mcnemar_p", "McNemar\np"},
+               {"score_mean", "mean\nscore"},
+               {"logprob_mean", "log p of\nthe answer"},
+               {"logprob_change", "change"},
+               {"logprob_change_interval", "95 %\ninterval"},
+               {"control_score", "control\nscore"},
+               {"truncated", "cut\nreplies"},
+               {"read_quantized", "facts read\nquantized"},
+               {"retrieval", "retrieval", false}},
+              {}};
+  for (size_t i = 0; i < result.policies.size(); ++i) {
+    const NeedlePolicy& policy = result.policies[i];
+    const NeedleSummary s = needle_summary(result, i);
+    if (s.asked == 0) continue;
+    const bool reference = i == 0;
+    table.rows.push_back(
+        {text_cell(policy.policy.word),
+         {with_commas(static_cast<uint64_t>(policy.bytes.bytes_per_token)),
+          policy.bytes.bytes_per_token},
+         {percent_text(policy.bytes.share(), 0), policy.bytes.share()},
+         integer_cell(static_cast<uint64_t>(s.found)),
+         integer_cell(static_cast<uint64_t>(s.asked)),
+         found_interval(s.found, s.asked),
+         reference ? missing_cell() : share_cell(s.reference_found, s.kept),
+         reference ? missing_cell() : integer_cell(static_cast<uint64_t>(s.lost())),
+         reference ? missing_cell() : integer_cell(static_cast<uint64_t>(s.gained)),
+         reference ? missing_cell() : number_cell(s.p, 4),
+         number_cell(s.score, 3),
+         number_cell(s.logprob, 3),
+         reference ? missing_cell() : number_cell(s.logprob_change, 3),
+         reference ? missing_cell() : interval_cell(s.logprob_change_interval, 3),
+         s.controls == 0 ? missing_cell() : number_cell(s.control_score, 2),
+         integer_cell(static_cast<uint64_t>(s.truncated)),
+         integer_cell(static_cast<uint64_t>(s.read_quantized)),
+         text_cell(reference ? "reference" : std::string(retrieval_name(retrieval_of(s))))});
+  }
+  return table;
+}
+
+// Mean score and probability of one policy in one place of the grid.
+struct GridCell {
+  int64_t questions = 0;
+  int64_t found = 0;
+  double score = 0;
+  double logprob = 0;
+  int64_t reference_found = 0;
+
+  void add(const NeedleRecord& record, const NeedleRecord& reference) {
+    questions += 1;
+    found += record.found() ? 1 : 0;
+    score += record.score;
+    logprob += record.logprob;
+    reference_found += reference.found() ? 1 : 0;
+  }
+  [[nodiscard]] double mean_score() const { return score / static_cast<double>(questions); }
+};
+
+// [policy][context, depth]
+using Place = std::pair<int64_t, double>;
+std::vector<std::map<Place, GridCell>> grid_of(const NeedleResult& result) {
+  const auto reference = reference_of(result);
+  std::vector<std::map<Place, GridCell>> grid(result.policies.size());
+  for (const NeedleRecord& record : result.records) {
+    if (record.asked.control) continue;
+    const Place place{record.context_tokens, record.asked.depth_percent};
+    grid[record.policy][place].add(record, *reference.at(record.question));
+  }
+  return grid;
+}
+
+std::vector<double> depths_of(const NeedleResult& result) {
+  std::vector<double> depths;
+  for (const NeedleRecord& record : result.records) {
+    if (!record.asked.control) depths.push_back(record.asked.depth_percent);
+  }
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  return depths;
+}
+
+std::string depth_text(double depth) {
+  return fmt::format("{:.4g}", depth);
+}
+
+// The number in a cell; in brackets where full precision fails as well.
+HeatCell heat_cell(const std::map<Place, GridCell>& grid, const Place& place) {
+  const auto found = grid.find(place);
+  if (found == grid.end()) return {};
+  const double score = found->second.mean_score();
+  const bool aside = found->second.reference_found == 0;
+  const std::string text = fmt::format("{:.2g}", score);
+  return {score, aside ? "(" + text + ")" : text, aside};
+}
+
+Table grid_table(const NeedleResult& result, const std::vector<std::map<Place, GridCell>>& grid) {
+  Table table{"grid",
+              "Mean score by context and depth; in brackets where f16 finds nothing either",
+              {{"context_length", "context"}, {"depth_percent", "depth %"}},
+              {}};
+  for (const NeedlePolicy& policy : result.policies) {
+    table.columns.push_back({"score_" + policy.policy.word, policy.policy.word});
+  }
+  for (const int64_t context : result.asked.contexts) {
+    for (const double depth : depths_of(result)) {
+      std::vector<Cell> row = {integer_cell(static_cast<uint64_t>(context)),
+                               {depth_text(depth), depth}};
+      for (const auto& own : grid) {
+        const HeatCell cell = heat_cell(own, {context, depth});
+        row.push_back(cell.value ? Cell{cell.text, *cell.value} : missing_cell());
+      }
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+HeatMap heat_map(const NeedleResult& result, const NeedlePolicy& policy,
+                 const std::map<Place, GridCell>& grid) {
+  HeatMap map{.title = fmt::format("Facts found with {}", policy.policy.word),
+              .x_label = "Token Limit",
+              .y_label = "Depth Percent",
+              .columns = {},
+              .rows = {},
+              .cells = {}};
+  for (const int64_t context : result.asked.contexts) map.columns.push_back(tokens_text(context));
+  for (const double depth : depths_of(result)) {
+    map.rows.push_back(depth_text(depth));
+    std::vector<HeatCell> row;
+    for (const int64_t context : result.asked.contexts) {
+      row.push_back(heat_cell(grid, {context, depth}));
+    }
+    map.cells.push_back(std::move(row));
+  }
+  return map;
+}
+
+// By depth, all contexts together, where full precision finds the fact.
+Table depth_table(const NeedleResult& result, LineChart* chart) {
+  Table table{"depths",
+              "Share of the facts found by depth, all contexts, of those that f16 finds",
+              {{"depth_percent", "depth %"}, {"f16_found", "f16\nfinds"}},
+              {}};
+  *chart = {.title = "Facts found against depth",
+            .x_label = "depth in the text, percent",
+            .y_label = "share of what f16 finds",
+            .lines = {}};
+  const auto reference = reference_of(result);
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    const std::string& word = result.policies[i].policy.word;
+    table.columns.push_back({"kept_" + word, word});
+    chart->lines.push_back({word, {}});
+  }
+  for (const double depth : depths_of(result)) {
+    std::vector<Cell> row = {{depth_text(depth), depth}};
+    for (size_t i = 0; i < result.policies.size(); ++i) {
+      int64_t of = 0;
+      int64_t kept = 0;
+      for (const NeedleRecord* record : records_of(result, i)) {
+        const NeedleRecord& other = *reference.at(record->question);
+        if (record->asked.control || record->asked.depth_percent != depth || !other.found()) {
+          continue;
+        }
+        of += 1;
+        kept += record->found() ? 1 : 0;
+      }
+      if (i == 0) {
+        row.push_back(integer_cell(static_cast<uint64_t>(of)));
+        continue;
+      }
+      if (of == 0) {
+        row.push_back(missing_cell());
+        continue;
+      }
+      const double share = static_cast<double>(kept) / static_cast<double>(of);
+      const Interval interval = wilson(kept, of);
+      row.push_back(number_cell(share, 2));
+      chart->lines[i - 1].points.push_back({depth, share, interval.low, interval.high});
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// One for each question and policy, under the names that other needle tools write.
+Table cell_records(const NeedleResult& result) {
+  Table table{"cells", "", {}, {}};
+  for (const char* key : {"model",
+                          "context_length",
+                          "depth_percent",
+                          "version",
+                          "needle",
+                          "model_response",
+                          "score",
+                          "test_duration_seconds",
+                          "test_timestamp_utc",
+                          "policy",
+                          "question_number",
+                          "text_number",
+                          "question",
+                          "expected",
+                          "control",
+                          "set_aside",
+                          "answer_logprob",
+                          "truncated",
+                          "read_quantized",
+                          "true_depth_percent",
+                          "prompt_tokens",
+                          "cached_tokens"}) {
+    table.columns.push_back({key, key});
+  }
+  const auto reference = reference_of(result);
+  const auto value = [](nlohmann::ordered_json json) { return Cell{"", std::move(json)}; };
+  for (const NeedleRecord& record : result.records) {
+    const Question& asked = record.asked;
+    table.rows.push_back({value(result.model["name"]),
+                          value(record.context_tokens),
+                          value(asked.depth_percent),
+                          value(1),
+                          value(asked.needle),
+                          value(record.reply),
+                          value(record.score),
+                          value(record.duration_s),
+                          value(record.timestamp_utc),
+                          value(result.policies[record.policy].policy.word),
+                          value(record.question),
+                          value(record.text),
+                          value(asked.text + " " + asked.lead),
+                          value(asked.expected),
+                          value(asked.control),
+                          value(!asked.control && !reference.at(record.question)->found()),
+                          value(record.logprob),
+                          value(record.truncated),
+                          value(record.read_quantized),
+                          value(record.true_depth_percent),
+                          value(record.prompt_tokens),
+                          value(record.cached_tokens)});
+  }
+  return table;
+}
+
+// The smallest policy that quantizes, answered every question and lost nothing to speak of; 0:
+// none.
+size_t smallest_that_keeps(const NeedleResult& result) {
+  const int64_t asked = needle_summary(result, 0).asked;
+  size_t best = 0;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    const NeedleSummary s = needle_summary(result, i);
+    if (!result.policies[i].quantizes || s.asked < asked) continue;
+    if (retrieval_of(s) != Retrieval::kept) continue;
+    const double bytes = result.policies[i].bytes.bytes_per_token;
+    const double least = result.policies[best].bytes.bytes_per_token;
+    const bool better = best == 0 || bytes < least ||
+                        (bytes == least && s.logprob > needle_summary(result, best).logprob);
+    if (better) best = i;
+  }
+  return best;
+}
+
+std::string destroyed_text(const NeedleResult& result, nlohmann::ordered_json* words) {
+  std::string text;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    const NeedleSummary s = needle_summary(result, i);
+    if (retrieval_of(s) != Retrieval::destroyed) continue;
+    text += fmt::format("{}{} ({} of {})", text.empty() ? "" : ", ", result.policies[i].policy.word,
+                        s.kept, s.reference_found);
+    words->push_back(result.policies[i].policy.word);
+  }
+  return text;
+}
+
+void set_verdict(const NeedleResult& result, Report& report) {
+  const NeedleSummary reference = needle_summary(result, 0);
+  report.verdict_facts["f16_found"] = reference.found;
+  report.verdict_facts["asked"] = reference.asked;
+  if (reference.found < fewest_found) {
+    report.verdict_facts["policy"] = nullptr;
+    report.verdict = fmt::format(
+        "f16 itself finds only {} of {}: this says nothing of the policies but by the change of "
+        "log p. Take a shorter context, fewer keys, or a larger model.",
+        reference.found, reference.asked);
+    return;
+  }
+  auto words = nlohmann::ordered_json::array();
+  const std::string destroyed = destroyed_text(result, &words);
+  const size_t best = smallest_that_keeps(result);
+  const NeedlePolicy& chosen = result.policies[best];
+  report.flag = policy_flag(chosen.policy.word);
+  report.verdict_facts["policy"] = chosen.policy.word;
+  report.verdict_facts["share_of_f16"] = chosen.bytes.share();
+  report.verdict_facts["destroyed"] = std::move(words);
+  if (best == 0) {
+    report.verdict = fmt::format("No policy keeps what f16 finds ({} of {}). Use {}.",
+                                 reference.found, reference.asked, report.flag);
+  } else {
+    const NeedleSummary s = needle_summary(result, best);
+    report.verdict_facts["kept"] = s.kept;
+    report.verdict =
+        fmt::format("Use {}: the fewest bytes ({} of 16 bits) that keep what f16 finds: {} of {}.",
+                    report.flag, percent_text(chosen.bytes.share(), 0), s.kept, s.reference_found);
+  }
+  if (!destroyed.empty()) report.verdict += " Destroyed: " + destroyed + ".";
+}
+
+std::vector<std::string> notes_of(const NeedleResult& result) {
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < result.policies.size(); ++i) {
+    const NeedlePolicy& policy = result.policies[i];
+    const NeedleSummary s = needle_summary(result, i);
+    const std::string& word = policy.policy.word;
+    if (static_cast<double>(s.truncated) > truncated_limit * static_cast<double>(s.asked)) {
+      notes.push_back(fmt::format(
+          "{}: {} of {} replies were cut at {} tokens before they were complete; where f16's are, "
+          "the score is too low: raise --reply-tokens",
+          word, s.truncated, s.asked, result.asked.reply_tokens));
+    }
+    if (policy.quantizes && s.asked > 0 && s.read_quantized < s.asked) {
+      notes.push_back(fmt::format("{}: {} of {} facts lie in blocks of full precision", word,
+                                  s.asked - s.read_quantized, s.asked));
+    }
+    if (s.control_score > 0) {
+      notes.push_back(
+          fmt::format("{}: a question about what isn't in the text was answered "
+                      "\"right\": the score is worth nothing",
+                      word));
+    }
+    if (i > 0 && s.asked < needle_summary(result, 0).asked) {
+      notes.push_back(fmt::format("{}: asked {} questions only", word, s.asked));
+    }
+  }
+  notes.push_back(
+      "A control asks for what isn't in the text. log p: mean over the right answer's tokens, in "
+      "nats. What f16 doesn't find isn't held against a policy.");
+  if (result.incomplete) notes.push_back("Incomplete: it was ended before its time.");
+  return notes;
+}
+
+void set_inputs(const NeedleResult& result, Report& report) {
+  const NeedleOptions& asked = result.asked;
+  report.inputs["model"] = result.model;
+  nlohmann::ordered_json options;
+  options["task"] = task_name(asked.task);
+  options["contexts"] = asked.contexts;
+  options["depths_percent"] = asked.depths_percent;
+  options["texts"] = asked.texts;
+  options["chat_template"] = !asked.raw;
+  options["reply_tokens"] = asked.reply_tokens;
+  options["seed"] = asked.seed;
+  report.hashes["model"] = result.model["fingerprint"];
+  report.hashes["prompts"] = hash_text(result.prompts_hash);
+  report.hashes["options"] = hash_of(options);
+  for (const auto& [key, value] : options.items()) report.inputs[key] = value;
+  report.inputs["haystack"] = asked.haystack.empty() ? "generated" : asked.haystack_name;
+}
+
+}  // namespace
+
+NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
+  const auto reference = reference_of(result);
+  NeedleSummary s;
+  std::vector<double> changes;
+  for (const NeedleRecord* record : records_of(result, policy)) {
+    if (record->asked.control) {
+      s.controls += 1;
+      s.control_score += record->score;
+      continue;
+    }
+    const NeedleRecord& other = *reference.at(record->question);
+    s.asked += 1;
+    s.found += record->found() ? 1 : 0;
+    s.reference_found += other.found() ? 1 : 0;
+    s.kept += record->found() && other.found() ? 1 : 0;
+    s.gained += record->found() && !other.found() ? 1 : 0;
+    s.score += record->score;
+    s.logprob += record->logprob;
+    changes.push_back(record->logprob - other.logprob);
+    s.truncated += record->truncated ? 1 : 0;
+    s.read_quantized += record->read_quantized ? 1 : 0;
+  }
+  if (s.controls > 0) s.control_score /= static_cast<double>(s.controls);
+  if (s.asked == 0) return s;
+  const auto asked = static_cast<double>(s.asked);
+  s.score /= asked;
+  s.logprob /= asked;
+  for (const double change : changes) s.logprob_change += change / asked;
+  const std::vector<double> ones(changes.size(), 1.0);
+  s.logprob_change_interval = bootstrap_ratio(changes, ones, result.asked.seed);
+  s.p = mcnemar(s.lost(), s.gained);
+  return s;
+}
+
+Retrieval retrieval_of(const NeedleSummary& summary) {
+  if (summary.reference_found < fewest_found) return Retrieval::unknown;
+  if (20 * summary.lost() <= summary.reference_found) return Retrieval::kept;
+  if (2 * summary.kept <= summary.reference_found) return Retrieval::destroyed;
+  return Retrieval::damaged;
+}
+
+Report needle_report(const NeedleResult& result) {
+  Report report;
+  report.command = "eval-needle";
+  report.incomplete = result.incomplete;
+  set_inputs(result, report);
+  const NeedleOptions& asked = result.asked;
+  report.facts = {fmt::format(
+      "{}, {}: {} in each of {} of {} to {} tokens, {}; greedy answers of at most {} tokens",
+      result.model["name"].get<std::string>(), task_name(asked.task),
+      counted(asked.depths_percent.size(), "depth"),
+      counted(asked.contexts.size() * static_cast<size_t>(asked.texts), "text"),
+      tokens_text(asked.contexts.front()), tokens_text(asked.contexts.back()),
+      asked.raw ? "without a chat template" : "in the model's chat template", asked.reply_tokens)};
+  if (needle_summary(result, 0).asked == 0) {
+    report.verdict = "Nothing was measured: it ended before the first question was answered.";
+    return report;
+  }
+  const auto grid = grid_of(result);
+  LineChart chart;
+  report.tables = {summary_table(result), grid_table(result, grid), depth_table(result, &chart)};
+  for (size_t i = 0; i < result.policies.size(); ++i) {
+    if (grid[i].empty()) continue;
+    report.figures.push_back({heat_map(result, result.policies[i], grid[i]), "grid"});
+  }
+  report.figures.push_back({std::move(chart), "depths"});
+  report.records = {cell_records(result)};
+  report.notes = notes_of(result);
+  set_verdict(result, report);
+  return report;
+}
+
+}  // namespace kvart::tools

@@ -1,0 +1,99 @@
+// Sessions, bytes and hashes of the evaluations.
+#include "eval/running.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvart::tools {
+
+Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy) {
+  const auto formats = policy.resolve(config.layers);
+  if (!formats.ok()) return formats.error();
+  PolicyBytes bytes;
+  for (size_t i = 0; i < formats->size(); ++i) {
+    const LayerShape& shape = config.layer_shapes[i];
+    const LayerFormats& layer = (*formats)[i];
+    const size_t block = layer.k->side_bytes(shape.head_dim) + layer.v->side_bytes(shape.head_dim);
+    bytes.bytes_per_token += static_cast<double>(shape.kv_heads) * static_cast<double>(block) /
+                             static_cast<double>(block_tokens);
+    bytes.f16_bytes_per_token += 4.0 * shape.kv_heads * shape.head_dim;
+  }
+  return bytes;
+}
+
+Result<bool> quantizes(const ModelConfig& config, const Policy& policy) {
+  const auto formats = policy.resolve(config.layers);
+  if (!formats.ok()) return formats.error();
+  return std::any_of(formats->begin(), formats->end(), [](const LayerFormats& layer) {
+    return !layer.k->full_precision || !layer.v->full_precision;
+  });
+}
+
+int64_t first_quantized_read(const Policy& policy) {
+  return int64_t{block_tokens} * (policy.sink_blocks + 1);
+}
+
+Result<std::unique_ptr<Session>> make_session(const Model& model, const Policy& policy,
+                                              const SessionSize& size) {
+  SessionOptions options;
+  options.policy = policy;
+  options.context_tokens = size.context_tokens;
+  options.max_step_tokens = size.step_tokens;
+  options.threads = size.threads;
+  options.prefix_caching = size.prefix_caching;
+  auto session = Session::create(model, options);
+  if (session.ok()) return session;
+  return Error{session.error().code, fmt::format("{} with {} tokens: {}", policy.name,
+                                                 size.context_tokens, session.error().message)};
+}
+
+Result<std::vector<int32_t>> tokens_of_text(const Model& model, std::string_view text) {
+  auto tokens = model.tokenize(text, false);
+  if (!tokens.ok()) return tokens;
+  const TokenizerInfo info = model.tokenizer_info();
+  if (info.adds_bos && !tokens->empty() && tokens->front() == info.bos) {
+    tokens->erase(tokens->begin());
+  }
+  return tokens;
+}
+
+nlohmann::ordered_json model_json(const Model& model) {
+  const ModelConfig& config = model.config();
+  nlohmann::ordered_json json;
+  json["name"] = config.name;
+  json["architecture"] = config.architecture;
+  json["fingerprint"] = hash_text(model.fingerprint());
+  return json;
+}
+
+void Hash::add(std::string_view bytes) {
+  for (const char byte : bytes) {
+    value_ = (value_ ^ static_cast<uint8_t>(byte)) * 0x100000001b3U;
+  }
+}
+
+void Hash::add(std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      const auto byte = static_cast<uint8_t>(static_cast<uint32_t>(token) >> shift);
+      value_ = (value_ ^ byte) * 0x100000001b3U;
+    }
+  }
+}
+
+std::string hash_text(uint64_t hash) {
+  return fmt::format("{:016x}", hash);
+}
+
+std::string hash_of(const nlohmann::ordered_json& options) {
+  Hash hash;
+  hash.add(options.dump());
+  return hash_text(hash.value());
+}
+
+std::string percent_text(double share, int decimals) {
+  return fmt::format("{:.{}f} %", 100 * share, decimals);
+}
+
+}  // namespace kvart::tools

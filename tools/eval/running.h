@@ -1,0 +1,67 @@
+// What the evaluations share when they run a model over a cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvart/session.h"
+#include "policies.h"
+#include "watch.h"
+
+namespace kvart::tools {
+
+// Exact bytes of the sealed K and V of one token, all layers, and what 16 bits would take.
+struct PolicyBytes {
+  double bytes_per_token = 0;
+  double f16_bytes_per_token = 0;
+
+  [[nodiscard]] double share() const { return bytes_per_token / f16_bytes_per_token; }
+};
+Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy);
+
+// Whether a layer's K or V is anything but full precision. Error: layers that the policy lacks.
+Result<bool> quantizes(const ModelConfig& config, const Policy& policy);
+
+// The first position that reads a quantized block, where all blocks before it are full: until then
+// every policy gives the answers of full precision.
+int64_t first_quantized_read(const Policy& policy);
+
+// One sequence at a time of up to context_tokens.
+struct SessionSize {
+  int64_t context_tokens = 0;
+  int step_tokens = 0;
+  int threads = 1;
+  bool prefix_caching = false;
+};
+// Error (out_of_memory): with the policy's name.
+Result<std::unique_ptr<Session>> make_session(const Model& model, const Policy& policy,
+                                              const SessionSize& size);
+
+// Tokens of a text without the begin-of-sequence that tokenize() puts in front of it.
+Result<std::vector<int32_t>> tokens_of_text(const Model& model, std::string_view text);
+
+// A model as a report's `inputs` name it.
+nlohmann::ordered_json model_json(const Model& model);
+
+// FNV-1a over what is added: the same on every machine.
+class Hash {
+ public:
+  void add(std::string_view bytes);
+  void add(std::span<const int32_t> tokens);
+  [[nodiscard]] uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325U;
+};
+std::string hash_text(uint64_t hash);  // 16 hexadecimal digits
+std::string hash_of(const nlohmann::ordered_json& options);
+
+// 0.123: "12.3 %".
+std::string percent_text(double share, int decimals);
+
+}  // namespace kvart::tools
