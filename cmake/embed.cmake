@@ -1,15 +1,9 @@
-# cmake -DIN=FILE -DOUT=FILE.cpp -P embed.cmake: writes the text of IN as the C++ function
-# kvart::server::status_page(). Literals are cut, since compilers need not take long ones.
-file(READ ${IN} text)
-string(LENGTH "${text}" length)
-set(code "// Made from an HTML file by cmake/embed.cmake.\n#include \"server/status_page.h\"\n\n")
-string(APPEND code "namespace kvart::server {\n\nstd::string_view status_page() {\n")
-string(APPEND code "  static constexpr std::string_view text =")
-set(at 0)
-while(at LESS length)
-  string(SUBSTRING "${text}" ${at} 4000 part)
-  string(APPEND code "\n      R\"kvart(${part})kvart\"")
-  math(EXPR at "${at} + 4000")
-endwhile()
-string(APPEND code ";\n  return text;\n}\n\n}  // namespace kvart::server\n")
-file(WRITE ${OUT} "${code}")
+# kvart_embed(IN OUT HEADER SPACE FUNCTION): the text of the file IN becomes the C++ function
+# SPACE::FUNCTION() in OUT, which HEADER declares.
+set(kvart_embed_script ${CMAKE_CURRENT_LIST_DIR}/embed_file.cmake)
+function(kvart_embed in out header space function)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DIN=${in} -DOUT=${out} -DHEADER=${header} -DSPACE=${space}
+      -DFUNCTION=${function} -P ${kvart_embed_script}
+    DEPENDS ${in} ${kvart_embed_script})
+endfunction()
