@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "eval.h"
-#include "eval/divergence.h"
+#include "tools/eval/divergence.h"
 
 namespace kvart::tools {
 namespace {

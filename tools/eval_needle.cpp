@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "eval.h"
-#include "eval/needle.h"
 #include "streams.h"
+#include "tools/eval/needle.h"
 #include "units.h"
 
 namespace kvart::tools {

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "eval.h"
-#include "eval/sensitivity.h"
+#include "tools/eval/sensitivity.h"
 #include "units.h"
 
 namespace kvart::tools {

@@ -6,24 +6,11 @@
 
 #include "commands.h"
 #include "options.h"
+#include "page/report_page.h"
 #include "streams.h"
 
 namespace kvart::tools {
 namespace {
-
-std::string report_json(const Report& report) {
-  nlohmann::ordered_json json;
-  json["schema"] = fmt::format("kvart.{}.v1", report.command);
-  json["version"] = KVART_VERSION;
-  json["inputs"] = report.inputs;
-  for (const Table& table : report.tables) json[table.key] = json_rows(table);
-  for (const Table& table : report.records) json[table.key] = json_rows(table);
-  json["notes"] = report.notes;
-  json["verdict"] = report.verdict_facts;
-  json["verdict"]["text"] = report.verdict;
-  if (!report.flag.empty()) json["verdict"]["flag"] = report.flag;
-  return json_text(json);
-}
 
 // What is printed.
 std::string report_text(const Report& report) {
@@ -43,10 +30,17 @@ void add_output_options(CLI::App& command, OutputFiles* files) {
   add_text_option(command, "--csv", &files->csv, "FILE", "Write the main table to FILE as CSV");
 }
 
+void add_page_options(CLI::App& command, OutputFiles* files) {
+  add_text_option(command, "--html", &files->html, "FILE",
+                  "Write a page with figures and tables to FILE, which needs nothing from outside");
+}
+
 Result<Outputs> find_outputs(const OutputFiles& files, const std::vector<std::string>& inputs) {
   Outputs outputs;
   std::vector<OutputFile> found;
-  for (auto [path, output] : {std::pair(&files.json, &outputs.json), {&files.csv, &outputs.csv}}) {
+  for (auto [path, output] : {std::pair(&files.json, &outputs.json),
+                              {&files.csv, &outputs.csv},
+                              {&files.html, &outputs.html}}) {
     if (path->empty()) continue;
     auto file = OutputFile::find(*path);
     if (!file.ok()) return file.error();
@@ -61,13 +55,35 @@ std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+nlohmann::ordered_json report_json(const Report& report) {
+  nlohmann::ordered_json json;
+  json["schema"] = fmt::format("kvart.{}.v1", report.command);
+  json["version"] = KVART_VERSION;
+  if (!report.hashes.is_null()) json["hashes"] = report.hashes;
+  if (report.incomplete) json["incomplete"] = true;
+  json["inputs"] = report.inputs;
+  for (const Table& table : report.tables) json[table.key] = json_rows(table);
+  for (const Table& table : report.records) json[table.key] = json_rows(table);
+  for (const Table& table : report.tables) {
+    for (size_t c = 0; c < key_columns(table); ++c) {
+      json["row_keys"][table.key].push_back(table.columns[c].key);
+    }
+  }
+  json["notes"] = report.notes;
+  json["verdict"] = report.verdict_facts;
+  json["verdict"]["text"] = report.verdict;
+  if (!report.flag.empty()) json["verdict"]["flag"] = report.flag;
+  return json;
+}
+
 Status publish(const Report& report, const Outputs& outputs) {
   Status first;
   const auto keep = [&first](const Status& status) {
     if (first.ok()) first = status;
   };
-  if (outputs.json) keep(outputs.json->write(report_json(report)));
+  if (outputs.json) keep(outputs.json->write(json_text(report_json(report))));
   if (outputs.csv) keep(outputs.csv->write(csv_table(report.tables.front())));
+  if (outputs.html) keep(outputs.html->write(page_html(page_of(report))));
   keep(print_out(report_text(report)));
   return first;
 }

@@ -26,10 +26,13 @@ struct OutputFiles {
 
 // Adds --json and --csv.
 void add_output_options(CLI::App& command, OutputFiles* files);
+// Adds --html, for a command that draws.
+void add_page_options(CLI::App& command, OutputFiles* files);
 
 struct Outputs {
   std::optional<OutputFile> json;
   std::optional<OutputFile> csv;
+  std::optional<OutputFile> html;
 };
 
 // To be called before the work. inputs: everything that the command reads. Error: a file that can't
@@ -60,6 +63,9 @@ struct Report {
   nlohmann::ordered_json verdict_facts;  // the same for programs
   std::string flag;                      // the exact flag to use; empty: none
 };
+
+// What --json writes. `row_keys` names the columns that say what a row of each table is about.
+nlohmann::ordered_json report_json(const Report& report);
 
 // Writes the files and prints the report to stdout. Error: what can't be written; the others are.
 Status publish(const Report& report, const Outputs& outputs);

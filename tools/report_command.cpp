@@ -92,8 +92,8 @@ Result<bool> run_report(ReportCommand& command) {
   KVART_RETURN_IF_ERROR(publish(summary, {}));
   KVART_RETURN_IF_ERROR(print_out(fmt::format("\nThe page: {}\n", command.html)));
   if (result->interrupted) {
-    print_message(fmt::format("interrupted; the same command with --resume goes on from {}",
-                              unfinished));
+    print_message(
+        fmt::format("interrupted; the same command with --resume goes on from {}", unfinished));
     return false;
   }
   std::error_code ignored;
@@ -112,16 +112,16 @@ void add_report_command(CLI::App& app, int* exit_code) {
       ->required();
   add_list_option(*command, "--policies,--kv-cache-dtype", &options->whole.words, "POLICY",
                   policy_help);
-  add_text_option(*command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
-                  "Memory of each policy's cache where gain is measured, e.g. 4GiB (default: 1 GiB, "
-                  "or less where all of them would take more than half of what is free)");
+  add_text_option(
+      *command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
+      "Memory of each policy's cache where gain is measured, e.g. 4GiB (default: 1 GiB, "
+      "or less where all of them would take more than half of what is free)");
   add_number_option(*command, "--time-budget", &options->whole.budget_s, {20, 1e6, false},
                     "Seconds that the measurements may take")
       ->default_str("300");
   command->add_flag("--full", options->whole.full,
                     "Longer contexts, all presets, each layer, without a time budget");
-  command->add_flag("--resume", options->resume,
-                    "Go on where the same command was interrupted");
+  command->add_flag("--resume", options->resume, "Go on where the same command was interrupted");
   add_threads_option(*command, &options->whole.threads);
   add_seed_option(*command, &options->whole.seed);
   command->add_flag("-q,--quiet", options->whole.quiet, "No progress on stderr");

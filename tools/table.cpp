@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "units.h"
 
 namespace kvart::tools {
 namespace {
+
+constexpr auto error_handler = nlohmann::ordered_json::error_handler_t::replace;
 
 // Characters, not bytes: continuation bytes of UTF-8 take no column.
 size_t width_of(const std::string& text) {
@@ -110,6 +113,21 @@ Cell gigabyte_cell(double bytes) {
 
 Cell missing_cell() {
   return {"-", nullptr};
+}
+
+size_t key_columns(const Table& table) {
+  if (table.keys != 0) return table.keys;
+  for (size_t count = 1; count < table.columns.size(); ++count) {
+    std::set<std::string> keys;
+    bool distinct = true;
+    for (const auto& row : table.rows) {
+      auto key = nlohmann::ordered_json::array();
+      for (size_t c = 0; c < count; ++c) key.push_back(row[c].value);
+      distinct = distinct && keys.insert(key.dump(-1, ' ', false, error_handler)).second;
+    }
+    if (distinct) return count;
+  }
+  return 1;
 }
 
 std::string text_table(const Table& table, bool aligned) {

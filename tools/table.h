@@ -31,7 +31,12 @@ struct Table {
   std::string title;  // a line above the text table; may be empty
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;
+  size_t keys = 0;  // so many columns at the left say what a row is about; 0: as few as tell the
+                    // rows apart
 };
+
+// At least 1.
+size_t key_columns(const Table& table);
 
 // aligned: for a terminal; otherwise cells are separated by " | ".
 std::string text_table(const Table& table, bool aligned);

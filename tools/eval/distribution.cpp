@@ -1,6 +1,6 @@
 // Sums over the vocabulary. They run over every token: what a cut to the likely ones leaves out is
 // where a damaged cache's mass goes.
-#include "eval/distribution.h"
+#include "tools/eval/distribution.h"
 
 #include <algorithm>
 #include <array>

@@ -1,12 +1,12 @@
 // Running of the policies side by side.
-#include "eval/divergence.h"
+#include "tools/eval/divergence.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "eval/distribution.h"
-#include "units.h"
+#include "tools/eval/distribution.h"
+#include "tools/units.h"
 
 namespace kvart::tools {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "eval/running.h"
-#include "eval/statistics.h"
-#include "eval/text.h"
-#include "report.h"
+#include "tools/eval/running.h"
+#include "tools/eval/statistics.h"
+#include "tools/eval/text.h"
+#include "tools/report.h"
 
 namespace kvart::tools {
 

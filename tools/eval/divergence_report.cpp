@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eval/divergence.h"
-#include "units.h"
+#include "tools/eval/divergence.h"
+#include "tools/units.h"
 
 namespace kvart::tools {
 namespace {

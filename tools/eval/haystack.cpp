@@ -1,5 +1,5 @@
 // Sentences, needles, questions and the scores of replies.
-#include "eval/haystack.h"
+#include "tools/eval/haystack.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

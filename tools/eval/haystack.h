@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "eval/statistics.h"
+#include "tools/eval/statistics.h"
 
 namespace kvart::tools {
 

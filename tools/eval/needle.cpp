@@ -1,5 +1,5 @@
 // Running of the questions.
-#include "eval/needle.h"
+#include "tools/eval/needle.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "eval/distribution.h"
+#include "tools/eval/distribution.h"
 
 namespace kvart::tools {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "eval/needle_prompt.h"
-#include "eval/running.h"
-#include "report.h"
+#include "tools/eval/needle_prompt.h"
+#include "tools/eval/running.h"
+#include "tools/report.h"
 
 namespace kvart::tools {
 

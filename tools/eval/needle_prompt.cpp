@@ -1,11 +1,11 @@
 // Fitting of a text into a context, and where its facts came to lie.
-#include "eval/needle_prompt.h"
+#include "tools/eval/needle_prompt.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "eval/running.h"
+#include "tools/eval/running.h"
 
 namespace kvart::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/haystack.h"
 #include "kvart/model.h"
+#include "tools/eval/haystack.h"
 
 namespace kvart::tools {
 

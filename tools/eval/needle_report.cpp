@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "eval/needle.h"
-#include "units.h"
+#include "tools/eval/needle.h"
+#include "tools/units.h"
 
 namespace kvart::tools {
 namespace {

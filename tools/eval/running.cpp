@@ -1,5 +1,5 @@
 // Sessions, bytes and hashes of the evaluations.
-#include "eval/running.h"
+#include "tools/eval/running.h"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kvart/session.h"
-#include "policies.h"
-#include "watch.h"
+#include "tools/policies.h"
+#include "tools/watch.h"
 
 namespace kvart::tools {
 

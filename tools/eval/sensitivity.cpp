@@ -1,5 +1,5 @@
 // Policies of one side and of one layer, and their measurements.
-#include "eval/sensitivity.h"
+#include "tools/eval/sensitivity.h"
 
 #include <fmt/format.h>
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "eval/divergence.h"
-#include "eval/needle.h"
-#include "report.h"
+#include "tools/eval/divergence.h"
+#include "tools/eval/needle.h"
+#include "tools/report.h"
 
 namespace kvart::tools {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eval/sensitivity.h"
-#include "units.h"
+#include "tools/eval/sensitivity.h"
+#include "tools/units.h"
 
 namespace kvart::tools {
 namespace {

@@ -1,5 +1,5 @@
 // Intervals, tests and draws.
-#include "eval/statistics.h"
+#include "tools/eval/statistics.h"
 
 #include <algorithm>
 #include <cmath>

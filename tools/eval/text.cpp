@@ -1,7 +1,7 @@
 // Which text is read.
-#include "eval/text.h"
+#include "tools/eval/text.h"
 
-#include "streams.h"
+#include "tools/streams.h"
 
 namespace kvart::tools {
 

@@ -11,13 +11,15 @@ namespace kvart::tools {
 struct Point {
   double x = 0;
   double y = 0;
-  std::optional<double> low, high;  // an interval around y
-  bool estimated = false;           // not measured: drawn hollow, and said so
+  std::optional<double> low{}, high{};  // an interval around y
+  bool estimated = false;               // not measured: drawn hollow, and said so
 };
 
 struct Line {
   std::string name;
   std::vector<Point> points;  // by x
+  bool computed = false;      // by a formula, not measured: dashed, without marks
+  std::string pair_of{};      // the line that it belongs to: it takes that one's colour
 };
 
 struct LineChart {
@@ -30,9 +32,9 @@ struct LineChart {
 };
 
 struct HeatCell {
-  std::optional<double> value;  // none: not measured
-  std::string text;             // in the cell
-  bool set_aside = false;       // shown, but doesn't count: the reference fails here as well
+  std::optional<double> value{};  // none: not measured
+  std::string text{};             // in the cell
+  bool set_aside = false;         // shown, but doesn't count: the reference fails here as well
 };
 
 struct HeatMap {
@@ -45,7 +47,7 @@ struct HeatMap {
 
 struct Bar {
   double value = 0;
-  std::optional<double> low, high;
+  std::optional<double> low{}, high{};
 };
 
 struct BarChart {

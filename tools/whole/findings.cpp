@@ -74,10 +74,11 @@ std::string cost_text(const PolicyFindings& policy, const std::string& full) {
 
 std::string gain_text(const PolicyFindings& policy, const Findings& findings) {
   if (policy.speed_up <= 0) return {};
-  return fmt::format(" At {} tokens the same memory holds {:.2f} times as many sequences, and all of "
-                     "them together decode {:.2f} times as many tokens a second{}.",
-                     tokens_text(findings.gain_context_tokens), policy.sequences_ratio,
-                     policy.speed_up, findings.gain_estimated ? " (partly estimated)" : "");
+  return fmt::format(
+      " At {} tokens the same memory holds {:.2f} times as many sequences, and all of "
+      "them together decode {:.2f} times as many tokens a second{}.",
+      tokens_text(findings.gain_context_tokens), policy.sequences_ratio, policy.speed_up,
+      findings.gain_estimated ? " (partly estimated)" : "");
 }
 
 }  // namespace
@@ -163,7 +164,8 @@ std::string whole_verdict(const Findings& findings, const Choice& choice, const 
                         cost_text(*choice.fastest, full));
   }
   if (!choice.destroyed.empty()) {
-    text += fmt::format(" Don't use {}: retrieval is destroyed.", fmt::join(choice.destroyed, ", "));
+    text +=
+        fmt::format(" Don't use {}: retrieval is destroyed.", fmt::join(choice.destroyed, ", "));
   }
   return text;
 }

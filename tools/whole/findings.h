@@ -15,9 +15,9 @@ enum class Kept { unknown, kept, damaged, destroyed };
 
 struct PolicyFindings {
   std::string word;
-  double share = 0;              // of the bytes that 16 bits take
-  std::optional<double> kl;      // mean divergence
-  bool close = false;            // and so small that answers stay close
+  double share = 0;          // of the bytes that 16 bits take
+  std::optional<double> kl;  // mean divergence
+  bool close = false;        // and so small that answers stay close
   Kept retrieval = Kept::unknown;
   int64_t found = 0, full_found = 0;  // facts, by this policy and by full precision
   // At the longest context that was measured, over full precision; 0: not known.
@@ -43,7 +43,7 @@ bool keeps_answers(const PolicyFindings& policy);
 
 struct Choice {
   const PolicyFindings* smallest = nullptr;  // of those that keep the answers; null: none does
-  const PolicyFindings* fastest = nullptr;   // of those, where it decodes 5 % faster than `smallest`
+  const PolicyFindings* fastest = nullptr;  // of those, where it decodes 5 % faster than `smallest`
   std::vector<std::string> destroyed;
 };
 Choice choose(const Findings& findings);

@@ -89,8 +89,8 @@ Table read_table(Reader& reader, const Json& json) {
   table.title = reader.text(json, "title");
   table.keys = static_cast<size_t>(reader.number(json, "keys"));
   for (const Json& column : reader.list(json, "columns")) {
-    table.columns.push_back({reader.text(column, "key"), reader.text(column, "title"),
-                             reader.flag(column, "right")});
+    table.columns.push_back(
+        {reader.text(column, "key"), reader.text(column, "title"), reader.flag(column, "right")});
   }
   for (const Json& row : reader.list(json, "rows")) {
     std::vector<Cell> cells;
@@ -181,9 +181,8 @@ Json figure_json(const HeatMap& map) {
   for (const auto& row : map.cells) {
     Json cells = Json::array();
     for (const HeatCell& cell : row) {
-      cells.push_back({{"value", maybe_json(cell.value)},
-                       {"text", cell.text},
-                       {"set_aside", cell.set_aside}});
+      cells.push_back(
+          {{"value", maybe_json(cell.value)}, {"text", cell.text}, {"set_aside", cell.set_aside}});
     }
     json["cells"].push_back(std::move(cells));
   }
@@ -201,8 +200,8 @@ HeatMap read_heat(Reader& reader, const Json& json) {
     std::vector<HeatCell> cells;
     if (!row.is_array() || row.size() != map.columns.size()) reader.fail();
     for (const Json& cell : row) {
-      cells.push_back({reader.maybe(cell, "value"), reader.text(cell, "text"),
-                       reader.flag(cell, "set_aside")});
+      cells.push_back(
+          {reader.maybe(cell, "value"), reader.text(cell, "text"), reader.flag(cell, "set_aside")});
     }
     map.cells.push_back(std::move(cells));
   }
@@ -257,8 +256,9 @@ Figure read_figure(Reader& reader, const Json& json) {
 }  // namespace
 
 Json saved_report(const Report& report) {
-  Json json{{"command", report.command}, {"facts", report.facts},   {"inputs", report.inputs},
-            {"hashes", report.hashes},   {"notes", report.notes},   {"verdict", report.verdict},
+  Json json{{"command", report.command}, {"facts", report.facts},
+            {"inputs", report.inputs},   {"hashes", report.hashes},
+            {"notes", report.notes},     {"verdict", report.verdict},
             {"flag", report.flag},       {"incomplete", report.incomplete}};
   json["verdict_facts"] = report.verdict_facts;
   json["tables"] = tables_json(report.tables);

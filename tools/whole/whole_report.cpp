@@ -36,8 +36,8 @@ Status save(const WholeResult& result, const std::string& path, const std::strin
   if (path.empty()) return {};
   const auto file = OutputFile::find(path);
   if (!file.ok()) return file.error();
-  return file->write(unfinished_json(result, key).dump(
-      -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return file->write(unfinished_json(result, key)
+                         .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 bool has_section(const WholeResult& result, std::string_view name) {
@@ -56,8 +56,8 @@ double bandwidth_of(const WholeResult& result) {
 }
 
 // Seconds for a section: its share of what is left for it and those behind it.
-double section_budget(const WholeOptions& options, const WholeResult& done,
-                      const SectionKind& kind, double elapsed_s) {
+double section_budget(const WholeOptions& options, const WholeResult& done, const SectionKind& kind,
+                      double elapsed_s) {
   if (options.full || options.budget_s <= 0) return 0;
   double shares = 0;
   for (const SectionKind& other : section_kinds()) {
@@ -73,27 +73,24 @@ Cell ratio_cell(double value) {
 
 std::vector<Cell> summary_row(const PolicyFindings& policy) {
   static constexpr const char* words[] = {"not known", "kept", "damaged", "destroyed"};
-  return {text_cell(policy.word),
-          policy.share > 0 ? number_cell(100 * policy.share, 1) : missing_cell(),
-          policy.kl ? number_cell(*policy.kl, 5) : missing_cell(),
-          policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.found))
-                                : missing_cell(),
-          policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.full_found))
-                                : missing_cell(),
-          text_cell(words[static_cast<size_t>(policy.retrieval)]),
-          ratio_cell(policy.sequences_ratio),
-          ratio_cell(policy.speed_up)};
+  return {
+      text_cell(policy.word),
+      policy.share > 0 ? number_cell(100 * policy.share, 1) : missing_cell(),
+      policy.kl ? number_cell(*policy.kl, 5) : missing_cell(),
+      policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.found)) : missing_cell(),
+      policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.full_found))
+                            : missing_cell(),
+      text_cell(words[static_cast<size_t>(policy.retrieval)]),
+      ratio_cell(policy.sequences_ratio),
+      ratio_cell(policy.speed_up)};
 }
 
 }  // namespace
 
 std::string run_key(const Model& model, const WholeOptions& options) {
-  Json json{{"version", KVART_VERSION},
-            {"model", hash_text(model.fingerprint())},
-            {"policies", options.words},
-            {"kv_memory_bytes", options.kv_memory_bytes},
-            {"full", options.full},
-            {"threads", options.threads},
+  Json json{{"version", KVART_VERSION},  {"model", hash_text(model.fingerprint())},
+            {"policies", options.words}, {"kv_memory_bytes", options.kv_memory_bytes},
+            {"full", options.full},      {"threads", options.threads},
             {"seed", options.seed}};
   return hash_of(json);
 }
@@ -138,15 +135,14 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
   const Watch::Clock::time_point start = Watch::Clock::now();
   SectionInput input{model, options, result.findings, bandwidth_of(before)};
   for (const SectionKind& kind : section_kinds()) {
-    const auto kept = std::find_if(
-        before.sections.begin(), before.sections.end(),
-        [&](const WholeSection& section) { return section.name == kind.name; });
+    const auto kept =
+        std::find_if(before.sections.begin(), before.sections.end(),
+                     [&](const WholeSection& section) { return section.name == kind.name; });
     if (kept != before.sections.end()) {
       result.sections.push_back(std::move(*kept));
       continue;
     }
-    const double elapsed_s =
-        std::chrono::duration<double>(Watch::Clock::now() - start).count();
+    const double elapsed_s = std::chrono::duration<double>(Watch::Clock::now() - start).count();
     Watch watch(section_budget(options, result, kind, elapsed_s), options.quiet);
     auto report = kind.run(input, watch);
     result.interrupted = watch.interrupted();

@@ -40,8 +40,8 @@ struct WholeResult {
   bool interrupted = false;
 };
 
-// The sections that the file at `path` holds of a run with the same model, options and version; none
-// where there is no such file. Error: a file that isn't one, or is of another run.
+// The sections that the file at `path` holds of a run with the same model, options and version;
+// none where there is no such file. Error: a file that isn't one, or is of another run.
 Result<WholeResult> read_unfinished(const std::string& path, const std::string& key);
 // What must be equal for a run to go on.
 std::string run_key(const Model& model, const WholeOptions& options);
