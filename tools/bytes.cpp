@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "bytes_report.h"
 #include "capacity.h"
 #include "commands.h"
 #include "model_source.h"
@@ -15,13 +16,6 @@
 
 namespace kvart::tools {
 namespace {
-
-struct BytesOptions {
-  std::string model;
-  std::vector<std::string> policies;
-  std::string context;
-  OutputFiles files;
-};
 
 struct Row {
   std::string word;
@@ -220,6 +214,14 @@ Status run_bytes(const BytesOptions& options) {
   const auto outputs = find_outputs(
       options.files, with_policy_files(files_of_model(options.model), options.policies));
   if (!outputs.ok()) return outputs.error();
+  const auto report = bytes_report(options);
+  if (!report.ok()) return report.error();
+  return publish(*report, *outputs);
+}
+
+}  // namespace
+
+Result<Report> bytes_report(const BytesOptions& options) {
   const auto model = find_model(options.model);
   if (!model.ok()) return model.error();
   const auto context = chosen_context(options.context, *model);
@@ -254,10 +256,8 @@ Status run_bytes(const BytesOptions& options) {
         fmt::format("Note: the model was made for {} tokens.", tokens_text(model->context_length)));
   }
   set_verdict(*rows, smallest(*rows, options.policies.empty()), *context, report);
-  return publish(report, *outputs);
+  return report;
 }
-
-}  // namespace
 
 void add_bytes_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<BytesOptions>();

@@ -115,23 +115,30 @@ Result<bool> run_plan(const PlanOptions& options) {
   const auto outputs = find_outputs(
       options.files, with_policy_files(files_of_model(options.model), options.policies));
   if (!outputs.ok()) return outputs.error();
+  const auto plan = plan_report(options);
+  if (!plan.ok()) return plan.error();
+  const Status status = publish(plan->report, *outputs);
+  if (!status.ok()) return status.error();
+  return plan->fits;
+}
+
+}  // namespace
+
+Result<PlanReport> plan_report(const PlanOptions& options) {
   const auto inputs = read_plan_inputs(options);
   if (!inputs.ok()) return inputs.error();
   const auto rows = compute_rows(*inputs);
   if (!rows.ok()) return rows.error();
-  Report report;
+  PlanReport plan;
+  Report& report = plan.report;
   report.command = "plan";
   report.facts = plan_facts(*inputs);
   report.inputs = plan_inputs_json(*inputs);
   report.tables = {plan_table(*inputs, *rows)};
   report.notes = plan_notes(*inputs);
-  const bool fits = set_plan_verdict(*inputs, *rows, report);
-  const Status status = publish(report, *outputs);
-  if (!status.ok()) return status.error();
-  return fits;
+  plan.fits = set_plan_verdict(*inputs, *rows, report);
+  return plan;
 }
-
-}  // namespace
 
 void add_plan_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<PlanOptions>();

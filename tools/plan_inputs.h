@@ -56,6 +56,13 @@ struct PlanInputs {
 // Error (out_of_memory): the weights leave no room for a cache.
 Result<PlanInputs> read_plan_inputs(const PlanOptions& options);
 
+struct PlanReport {
+  Report report;
+  bool fits = false;  // at least one policy, at the last context
+};
+// What `kvart plan` answers.
+Result<PlanReport> plan_report(const PlanOptions& options);
+
 std::vector<std::string> plan_facts(const PlanInputs& inputs);
 std::vector<std::string> plan_notes(const PlanInputs& inputs);
 nlohmann::ordered_json plan_inputs_json(const PlanInputs& inputs);

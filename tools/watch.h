@@ -10,6 +10,8 @@ namespace kvart::tools {
 // measurement to end with what it has; the second one ends the program.
 class Watch {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // budget_s: seconds that the measurement may take; 0: as long as it needs. The line is shown on a
   // terminal only, and never if `quiet`.
   explicit Watch(double budget_s = 0, bool quiet = false);
@@ -28,7 +30,6 @@ class Watch {
   [[nodiscard]] bool should_end() const { return interrupted() || left_s() <= 0; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   void show();
 
   double budget_s_;

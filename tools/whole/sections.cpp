@@ -11,7 +11,7 @@
 #include "tools/eval/sensitivity.h"
 #include "tools/gain/figures.h"
 #include "tools/gain/gain.h"
-#include "tools/plan_report.h"
+#include "tools/plan_inputs.h"
 
 namespace kvart::tools {
 namespace {
