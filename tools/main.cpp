@@ -34,7 +34,9 @@ int run(int argc, char** argv) {
   add_bytes_command(app, &exit_code);
   add_formats_command(app, &exit_code);
   add_inspect_command(app, &exit_code);
+  add_gain_command(app, &exit_code);
   add_eval_command(app, &exit_code);
+  add_report_command(app, &exit_code);
   add_bench_serve_command(app, &exit_code);
   try {
     app.parse(argc, argv);

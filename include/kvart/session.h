@@ -108,6 +108,15 @@ class Session {
   virtual std::span<const StepResult> step(std::span<const StepRequest> requests) = 0;
 
   virtual Result<SequenceId> fork(SequenceId sequence) = 0;
+  // For measuring at a length that would take too long to compute: a sequence of `length` tokens
+  // that holds as many pages and slots of its own as one that was computed, filled with copies of
+  // those of `like` in `from`. Sealed blocks are copied in turn, over and over, sink blocks and the
+  // open block from their like, so `like` must have as many tokens in its open block as `length`
+  // leaves there. What it answers is nonsense, unless it has the length of `like`. The prefix cache
+  // never has it. Error invalid_argument: `like` doesn't hold what is to be copied, or is lost;
+  // out_of_memory; nothing changed. Precondition: `from`, which may be the same one, runs the same
+  // model with the same policy; `like` has no reservation; length is at least 1.
+  virtual Result<SequenceId> imitate(const Session& from, SequenceId like, int64_t length) = 0;
   // Back to `length` tokens; error before the open block.
   virtual Status truncate(SequenceId sequence, int64_t length) = 0;
   virtual void release(SequenceId sequence) = 0;

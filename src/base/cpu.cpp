@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "kvart/cores.h"
+
 namespace kvart {
 
 std::string_view isa_name(Isa isa) {
@@ -76,6 +78,12 @@ Result<Isa> chosen_isa() {
   }
   return Error{ErrorCode::unsupported,
                "KVART_FORCE_ISA=" + std::string(forced) + ": this machine runs " + have};
+}
+
+Result<std::string> instruction_set() {
+  const Result<Isa> isa = chosen_isa();
+  if (!isa.ok()) return isa.error();
+  return std::string(isa_name(*isa));
 }
 
 }  // namespace kvart

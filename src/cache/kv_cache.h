@@ -132,6 +132,14 @@ class KvCache {
   // Error: out_of_memory. Precondition: no uncommitted tokens.
   virtual Result<SequenceId> fork(SequenceId) = 0;
 
+  // For measuring at a length that nobody wants to compute: a sequence of `length` committed tokens
+  // whose blocks are copies of those of `like` in `from`, in pages and slots of its own. Pages are
+  // copied in turn, over and over; a sink block is a copy of the same sink block, the open block of
+  // the open one. It is never in the index. Error invalid_argument: `like` doesn't hold what is to
+  // be copied; out_of_memory; nothing changed. Precondition: `from`, which may be this cache, has
+  // the same layout; `like` has no uncommitted tokens; length is at least 1.
+  virtual Result<SequenceId> imitate(KvCache& from, SequenceId like, int64_t length) = 0;
+
   // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted: least
   // recently used first, in a full group children before parents. With host memory they go there,
   // and those that have been there the longest are forgotten. Idempotent for ids that have ended.

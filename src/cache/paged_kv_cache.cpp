@@ -1,6 +1,6 @@
 // What happens to a sequence's blocks: reserve, commit, truncate, fork, release. Who gives way when
-// memory is full is in paged_kv_cache_eviction.cpp, and what goes to host memory and comes back
-// from it in paged_kv_cache_host.cpp.
+// memory is full is in paged_kv_cache_eviction.cpp, what goes to host memory and comes back from it
+// in paged_kv_cache_host.cpp, and sequences made of copies in paged_kv_cache_imitate.cpp.
 #include "cache/paged_kv_cache.h"
 
 #include <fmt/format.h>

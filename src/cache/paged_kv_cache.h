@@ -49,6 +49,7 @@ class PagedKvCache final : public KvCache {
   void commit(SequenceId id, int64_t length) override;
   Status truncate(SequenceId id, int64_t length) override;
   Result<SequenceId> fork(SequenceId id) override;
+  Result<SequenceId> imitate(KvCache& from, SequenceId like, int64_t length) override;
   void release(SequenceId id) override;
   void poison(SequenceId id) override;
   void reset_prefix_cache() override;
@@ -131,6 +132,13 @@ class PagedKvCache final : public KvCache {
     ContentKey key;
   };
 
+  // A block to be made, page or slot, and the bytes that it gets.
+  struct Copy {
+    int64_t block = 0;
+    bool is_page = false;
+    const uint8_t* bytes = nullptr;
+  };
+
   [[nodiscard]] Sequence& get(SequenceId id);
   [[nodiscard]] const Sequence& get(SequenceId id) const;
   SequenceId add_sequence(Sequence sequence);
@@ -149,6 +157,10 @@ class PagedKvCache final : public KvCache {
   [[nodiscard]] Room room_for(const BlockGroup& group, const Growth& growth) const;
   void add_places(BlockGroup& group, const Growth& growth, std::vector<BlockPlace>& places);
   void truncate_table(BlockGroup& group, const Sequence& sequence, int64_t length, Table& table);
+
+  // All blocks that a sequence of `length` committed tokens holds in a group.
+  [[nodiscard]] Result<std::vector<Copy>> copies_for(KvCache& from, SequenceId like, size_t group,
+                                                     int64_t length) const;
 
   // Whether as many blocks of each group can be had as rooms_ says, and making them free, by
   // evicting cached ones.

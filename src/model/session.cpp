@@ -84,6 +84,7 @@ class ModelSession : public Session {
     if (is_lost(sequence)) return lost_error();
     return cache_->fork(sequence);
   }
+  Result<SequenceId> imitate(const Session& from, SequenceId like, int64_t length) override;
   Status truncate(SequenceId sequence, int64_t length) override {
     if (is_lost(sequence)) return lost_error();
     KVART_CHECK(!has_reservation(sequence), "sequence %d has a reservation", sequence);
@@ -142,6 +143,11 @@ class ModelSession : public Session {
     return {ErrorCode::invalid_data,
             "the sequence ended with an error in an earlier step; release it"};
   }
+  [[nodiscard]] Error beyond_context(int64_t tokens) const {
+    return {ErrorCode::out_of_memory, "the sequence would have " + std::to_string(tokens) +
+                                          " tokens, the context holds " +
+                                          std::to_string(options_.context_tokens)};
+  }
   [[nodiscard]] bool is_lost(SequenceId sequence) const {
     return std::find(lost_.begin(), lost_.end(), sequence) != lost_.end();
   }
@@ -179,14 +185,20 @@ Status ModelSession::reserve(SequenceId sequence, std::span<const int32_t> token
   }
   if (is_lost(sequence)) return lost_error();
   const int64_t wanted = cache_->committed(sequence) + static_cast<int64_t>(tokens.size());
-  if (wanted > options_.context_tokens) {
-    return Error{ErrorCode::out_of_memory, "the sequence would have " + std::to_string(wanted) +
-                                               " tokens, the context holds " +
-                                               std::to_string(options_.context_tokens)};
-  }
+  if (wanted > options_.context_tokens) return beyond_context(wanted);
   return cache_->reserve(sequence, tokens, Durability::final);
 } catch (const std::bad_alloc&) {
   return no_memory();
+}
+
+Result<SequenceId> ModelSession::imitate(const Session& from, SequenceId like, int64_t length) {
+  const auto* other = dynamic_cast<const ModelSession*>(&from);
+  KVART_CHECK(other != nullptr && &other->model_ == &model_ &&
+                  other->options_.policy.name == options_.policy.name,
+              "a session of another model or policy");
+  if (other->is_lost(like)) return lost_error();
+  if (length > options_.context_tokens) return beyond_context(length);
+  return cache_->imitate(*other->cache_, like, length);
 }
 
 Status ModelSession::make_room(const StepRequest& request) {

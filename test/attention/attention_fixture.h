@@ -120,6 +120,7 @@ class VectorKvCache final : public KvCache {
     return {};
   }
   Result<SequenceId> fork(SequenceId) override { return Error{}; }
+  Result<SequenceId> imitate(KvCache&, SequenceId, int64_t) override { return Error{}; }
   void release(SequenceId) override {}
   void poison(SequenceId) override {}
   void reset_prefix_cache() override {}

@@ -91,6 +91,9 @@ class RefusingSession final : public Session {
     return session_->step(requests);
   }
   Result<SequenceId> fork(SequenceId id) override { return session_->fork(id); }
+  Result<SequenceId> imitate(const Session&, SequenceId like, int64_t length) override {
+    return session_->imitate(*session_, like, length);
+  }
   Status truncate(SequenceId id, int64_t length) override { return session_->truncate(id, length); }
   void release(SequenceId id) override { session_->release(id); }
   void reset_prefix_cache() override { session_->reset_prefix_cache(); }

@@ -9,7 +9,7 @@
 #include "tools/eval/divergence.h"
 #include "tools/eval/needle.h"
 #include "tools/eval/sensitivity.h"
-#include "tools/gain/figures.h"
+#include "tools/gain/arithmetic.h"
 #include "tools/gain/gain.h"
 #include "tools/plan_inputs.h"
 
