@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "gain/gain.h"
+#include "machine.h"
 #include "options.h"
 #include "page/report_page.h"
 #include "serve_options.h"
