@@ -73,10 +73,8 @@ void unpack(decltype(IntegerCodes::rows) rows_or_columns, const SideBytes& side,
 constexpr int most_packed_rows = 8;
 constexpr int most_e4m3_rows = 4;
 
-bool reads_packed(const IntegerKernels& kernels, const FormatKernels& format, int rows,
-                  int head_dim) {
-  return kernels.packed_scores != nullptr && format.packing != Packing::other &&
-         !is_float(format.packing) && rows <= most_packed_rows && head_dim % 32 == 0;
+bool reads_packed(const IntegerKernels& kernels, int rows) {
+  return kernels.packed_scores != nullptr && rows <= most_packed_rows;
 }
 bool reads_packed(const AttentionKernels& kernels, const FormatKernels& format, int rows,
                   int tokens) {
@@ -206,7 +204,8 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   const IntegerCodes& codes = k.format->integers;
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
-  const bool packed = reads_packed(*s.integers, *k.format, rows, head_dim);
+  const bool packed =
+      reads_packed(*s.integers, rows) && has_packed_scores(k.format->packing, head_dim);
   const int step = packed ? group : std::min(step_tokens(head_dim, code_values), group);
   Fetch fetch(next, block_tokens / group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -252,7 +251,8 @@ void CpuAttention::sum_codes(const SideBytes& v, int first, bool packed, int row
 void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_dim, const Scratch& s,
                                        float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
-  const bool packed = reads_packed(*s.integers, *v.format, rows, head_dim);
+  const bool packed =
+      reads_packed(*s.integers, rows) && has_packed_sums(v.format->packing, head_dim);
   const int step = sum_tokens_of(codes, head_dim);
   Fetch fetch(next, block_tokens / codes.group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -285,7 +285,8 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
   const IntegerCodes& codes = v.format->integers;
   const int step = sum_tokens_of(codes, head_dim);
   const int groups = (head_dim + codes.group - 1) / codes.group;
-  const bool packed = reads_packed(*s.integers, *v.format, rows, head_dim) &&
+  const bool packed = reads_packed(*s.integers, rows) &&
+                      has_packed_sums(v.format->packing, head_dim) &&
                       (groups == 1 || v.format->packing != Packing::nibbles);
   Fetch fetch(next, (packed ? 0 : block_tokens / unpack_tokens) +
                         groups * product_shares * block_tokens / step);

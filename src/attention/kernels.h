@@ -147,14 +147,25 @@ struct IntegerKernels {
   void (*sums)(const int16_t* p, const float* step, const float* added, int rows,
                const IntegerSums& what, float* o, Upcoming next);
 
-  // scores() and sums() of packed codes, which aren't unpacked before; null: there are none. For
-  // head_dim a multiple of 32, and tokens one of 16. Of nibbles sums are of all channels.
+  // scores() and sums() of packed codes, which aren't unpacked before, of heads that the functions
+  // below allow; null: there are none. tokens: a multiple of 16. Of nibbles sums are of all
+  // channels.
   void (*packed_scores)(const int16_t* q, const float* step, const float* added, int rows,
                         int head_dim, const PackedRows& k, float* s, Upcoming next) = nullptr;
   void (*packed_sums)(const int16_t* p, const float* step, const float* added, int rows,
                       const PackedRows& v, const IntegerSums& what, float* o,
                       Upcoming next) = nullptr;
 };
+
+constexpr bool has_packed_scores(Packing packing, int head_dim) {
+  if (packing == Packing::nibbles_and_bits) return head_dim == 64 || head_dim % 128 == 0;
+  if (packing == Packing::nibbles_and_pairs) return head_dim % 64 == 0;
+  return packing != Packing::other && !is_float(packing) && head_dim % 32 == 0;
+}
+constexpr bool has_packed_sums(Packing packing, int head_dim) {
+  return packing != Packing::nibbles_and_bits && packing != Packing::nibbles_and_pairs &&
+         has_packed_scores(packing, head_dim);
+}
 
 // Calls begin() and end() around what a thread computes of a tile.
 class Products {

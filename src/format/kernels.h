@@ -25,9 +25,11 @@ enum class CodeLayout { words, bytes };
 enum class Packing {
   other,  // they must be unpacked or decoded
   // Integer codes.
-  signed_bytes,  // byte c is code[c]
-  bytes,         // byte c is code[c] + 128
-  nibbles,       // byte c is (code[c] + 8) | (code[c + head_dim / 2] + 8) << 4
+  signed_bytes,       // byte c is code[c]
+  bytes,              // byte c is code[c] + 128
+  nibbles,            // byte c is (code[c] + 8) | (code[c + head_dim / 2] + 8) << 4
+  nibbles_and_bits,   // 5 bits: code + 16 as a plane of its upper four bits and one of the last
+  nibbles_and_pairs,  // 6 bits: code + 32, likewise, and one of the last two (rows.h)
   // Floats.
   halves,   // f16
   bfloats,  // bf16

@@ -212,9 +212,11 @@ inline void signed_bytes_to_words(const Source& from, int d, int16_t* out) {
 template <int bits, int centre>
 struct PackedCodes {
   static constexpr int zero = 0;
-  static constexpr Packing packing = bits == 8 && centre == 128 ? Packing::bytes
-                                     : bits == 4 && centre == 8 ? Packing::nibbles
-                                                                : Packing::other;
+  static constexpr Packing packing = bits == 8 && centre == 128  ? Packing::bytes
+                                     : bits == 4 && centre == 8  ? Packing::nibbles
+                                     : bits == 5 && centre == 16 ? Packing::nibbles_and_bits
+                                     : bits == 6 && centre == 32 ? Packing::nibbles_and_pairs
+                                                                 : Packing::other;
 
   template <class Source>
   static void words(Source row, int d, int16_t* out) {

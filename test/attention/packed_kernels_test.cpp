@@ -28,15 +28,25 @@ struct Stored {
   std::vector<uint8_t> bytes;
 
   Stored(Packing kind, int d, uint64_t seed)
-      : packing(kind),
-        head_dim(d),
-        row_bytes((kind == Packing::nibbles ? d / 2 : d) + 8),
-        bytes(64 * row_bytes) {
+      : packing(kind), head_dim(d), row_bytes((bits() * d) / 8 + 8), bytes(64 * row_bytes) {
     std::mt19937_64 random(seed);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     // The largest and the least codes, whose sums are largest.
     std::fill_n(bytes.begin(), row_bytes, kind == Packing::signed_bytes ? 0x80 : 0x00);
     std::fill_n(bytes.begin() + row_bytes, row_bytes, kind == Packing::signed_bytes ? 0x7f : 0xff);
+  }
+
+  [[nodiscard]] int bits() const {
+    switch (packing) {
+      case Packing::nibbles:
+        return 4;
+      case Packing::nibbles_and_bits:
+        return 5;
+      case Packing::nibbles_and_pairs:
+        return 6;
+      default:
+        return 8;
+    }
   }
 
   [[nodiscard]] int code(int token, int channel) const {
@@ -50,7 +60,12 @@ struct Stored {
         break;
     }
     const int half = head_dim / 2;
-    return (channel < half ? row[channel] & 15 : row[channel - half] >> 4) - 8;
+    const int nibble = channel < half ? row[channel] & 15 : row[channel - half] >> 4;
+    const int low_bits = bits() - 4;
+    if (low_bits == 0) return nibble - 8;
+    const int plane_bytes = head_dim * low_bits / 8;
+    const int low = row[half + channel % plane_bytes] >> channel / plane_bytes * low_bits;
+    return (nibble << low_bits | (low & ((1 << low_bits) - 1))) - (8 << low_bits);
   }
 };
 
@@ -63,12 +78,14 @@ class PackedKernels : public testing::TestWithParam<Isa> {
 INSTANTIATE_TEST_SUITE_P(Isas, PackedKernels, testing::ValuesIn(available_isas()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
-constexpr Packing packings[] = {Packing::signed_bytes, Packing::bytes, Packing::nibbles};
+constexpr Packing packings[] = {Packing::signed_bytes, Packing::bytes, Packing::nibbles,
+                                Packing::nibbles_and_bits, Packing::nibbles_and_pairs};
 
 TEST_P(PackedKernels, ScoresAreExactSums) {
   if (integers.packed_scores == nullptr) GTEST_SKIP() << "none on this instruction set";
   for (const Packing packing : packings) {
     for (int d = 32; d <= 256; d += 32) {
+      if (!has_packed_scores(packing, d)) continue;
       const Stored k(packing, d, d);
       for (int rows = 1; rows <= 12; ++rows) {
         std::vector<int16_t> q = random_words(rows * d, rows);
@@ -96,6 +113,7 @@ TEST_P(PackedKernels, SumsAreExactSums) {
   constexpr int first_token = 16, tokens = 32;
   for (const Packing packing : packings) {
     for (int d = 32; d <= 256; d += 32) {
+      if (!has_packed_sums(packing, d)) continue;
       const Stored v(packing, d, d);
       for (int rows = 1; rows <= 12; ++rows) {
         std::vector<int16_t> p = random_words(rows * 64, rows);

@@ -13,18 +13,29 @@ namespace kvart::KVART_ISA {
 
 constexpr int packed_rows = 4;
 
-// Registers of words from stored bytes. Words are code + zero: what that adds to a sum is zero
+// Registers of words from stored bytes: widen() takes 16 bytes that a caller has put together,
+// load() those of a row from byte c on. Words are code + zero: what that adds to a sum is zero
 // times the sum of the row that the codes are multiplied with.
+inline __m128i load_16(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+
 struct SignedByteWords {
   static constexpr int parts = 1;  // words of a byte
   static constexpr int zero = 0;
   static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepi8_epi16(bytes); }
+  static void load(const uint8_t* row, int c, int /*head_dim*/, __m256i* words) {
+    widen(load_16(row + c), words);
+  }
 };
 
 struct ByteWords {
   static constexpr int parts = 1;
   static constexpr int zero = 128;
   static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepu8_epi16(bytes); }
+  static void load(const uint8_t* row, int c, int /*head_dim*/, __m256i* words) {
+    widen(load_16(row + c), words);
+  }
 };
 
 struct NibbleWords {
@@ -35,14 +46,61 @@ struct NibbleWords {
     words[0] = _mm256_and_si256(both, _mm256_set1_epi16(15));
     words[1] = _mm256_srli_epi16(both, 4);
   }
+  static void load(const uint8_t* row, int c, int /*head_dim*/, __m256i* words) {
+    widen(load_16(row + c), words);
+  }
 };
 
-// Calls function(words) with the type for the packing.
+// Nibbles, and behind them a plane of the `low_bits` last bits of each code: a byte of that plane
+// has those of 8 / low_bits channels, which lie as far from each other as the plane has bytes.
+template <int low_bits>
+struct NibbleAndLowWords {
+  static constexpr int parts = 2;
+  static constexpr int zero = 8 << low_bits;
+  static void load(const uint8_t* row, int c, int head_dim, __m256i* words) {
+    const int plane_bytes = head_dim / 8 * low_bits;
+    const uint8_t* plane = row + head_dim / 2;
+    const __m256i both = _mm256_cvtepu8_epi16(load_16(row + c));
+    const __m256i low = plane_bytes >= 16 ? low_words(plane, c, plane_bytes)
+                                          : low_words_of_eight(plane, c / plane_bytes);
+    const __m256i low_mask = _mm256_set1_epi16((1 << low_bits) - 1);
+    const __m256i high_mask = _mm256_set1_epi16(15 << low_bits);
+    words[0] = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(both, low_bits), high_mask),
+                               _mm256_and_si256(low, low_mask));
+    words[1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 4 - low_bits), high_mask),
+                               _mm256_and_si256(_mm256_srli_epi16(low, 4), low_mask));
+  }
+
+ private:
+  // Bytes of the plane, shifted so that the last bits of channels c to c + 15 come first; those of
+  // the other half of the channels are 4 bits on.
+  static __m256i low_words(const uint8_t* plane, int c, int plane_bytes) {
+    return _mm256_srl_epi16(_mm256_cvtepu8_epi16(load_16(plane + c % plane_bytes)),
+                            _mm_cvtsi32_si128(c / plane_bytes * low_bits));
+  }
+  // The same of a plane of eight bytes: eight channels have bit `bit` of them, the next eight the
+  // one after it. A product shifts each half by a number of its own.
+  static __m256i low_words_of_eight(const uint8_t* plane, int bit) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(plane));
+    const __m256i twice = _mm256_cvtepu8_epi16(_mm_unpacklo_epi64(bytes, bytes));
+    const __m128i first = _mm_set1_epi16(static_cast<int16_t>(1 << (7 - bit)));
+    const __m256i factors = _mm256_set_m128i(_mm_srli_epi16(first, 1), first);
+    return _mm256_srli_epi16(_mm256_mullo_epi16(twice, factors), 7);
+  }
+};
+
+// Call function(words) with the type for the packing.
 template <class Function>
-inline void with_packed_words(Packing packing, Function function) {
+inline void with_sum_words(Packing packing, Function function) {
   if (packing == Packing::signed_bytes) function(SignedByteWords{});
   if (packing == Packing::bytes) function(ByteWords{});
   if (packing == Packing::nibbles) function(NibbleWords{});
+}
+template <class Function>
+inline void with_score_words(Packing packing, Function function) {
+  with_sum_words(packing, function);
+  if (packing == Packing::nibbles_and_bits) function(NibbleAndLowWords<1>{});
+  if (packing == Packing::nibbles_and_pairs) function(NibbleAndLowWords<2>{});
 }
 
 // zero * the sum of a row of n words.
@@ -94,8 +152,7 @@ inline void packed_scores_tile(const int16_t* q, const float* step, const float*
   do {  // at least once: the sums then never leave their registers
     __m256i words[tokens][Words::parts];
     for (int t = 0; t < tokens; ++t) {
-      const uint8_t* bytes = k + t * row_bytes + c;
-      Words::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)), words[t]);
+      Words::load(k + t * row_bytes, c, head_dim, words[t]);
     }
     for (int part = 0; part < Words::parts; ++part) {
       for (int r = 0; r < rows; ++r) {
@@ -126,7 +183,7 @@ inline void packed_scores_tile(const int16_t* q, const float* step, const float*
 inline void packed_scores(const int16_t* q, const float* step, const float* added, int rows,
                           int head_dim, const PackedRows& k, float* s, Upcoming next) {
   Fetching fetching(next, rows * k.tokens);
-  with_packed_words(k.packing, [&]<class Words>(Words) {
+  with_score_words(k.packing, [&]<class Words>(Words) {
     for_row_groups<packed_rows, true>(rows, [&]<int n>(int r) {
       constexpr int tokens = n <= 2 ? 4 : 2;
       const int16_t* query = q + static_cast<size_t>(r) * head_dim;
@@ -189,7 +246,7 @@ template <class Words, int rows, int groups>
 inline void packed_sums(const int16_t* p, const float* step, const float* added, int rows,
                         const PackedRows& v, const IntegerSums& what, float* o, Upcoming next) {
   Fetching fetching(next, rows * (what.end_channel - what.first_channel));
-  with_packed_words(v.packing, [&]<class Words>(Words) {
+  with_sum_words(v.packing, [&]<class Words>(Words) {
     for_row_groups<packed_rows, true>(rows, [&]<int n>(int r) {
       constexpr int groups = n <= 2 ? 2 : 1;
       constexpr int group_bytes = 16 / Words::parts;
