@@ -77,10 +77,22 @@ Result<std::vector<Window>> windows_of(const Model& model, const DivergenceOptio
   return windows;
 }
 
+int64_t widest_window(const ModelConfig& config) {
+  int64_t widest = 0;
+  for (const LayerShape& layer : config.layer_shapes) {
+    if (layer.window == 0) return 0;
+    widest = std::max<int64_t>(widest, layer.window);
+  }
+  return widest;
+}
+
 class Measurement {
  public:
   Measurement(const Model& model, DivergenceResult* result, Watch* watch)
-      : result_(*result), watch_(*watch), vocab_(static_cast<size_t>(model.config().vocab)) {}
+      : result_(*result),
+        watch_(*watch),
+        vocab_(static_cast<size_t>(model.config().vocab)),
+        widest_window_(widest_window(model.config())) {}
 
   Status prepare(const Model& model, int64_t longest) {
     const DivergenceOptions& asked = result_.asked;
@@ -168,25 +180,25 @@ class Measurement {
     }
   }
 
-  // By the rule, where the cache shows that the block is sealed.
+  // By the rule, where the cache shows that what lies before the open block is sealed.
   void count_reads(size_t policy, SequenceId sequence, size_t first, size_t count) {
     PolicyDivergence& out = result_.policies[policy];
-    if (!out.quantizes) return;
-    bool sealed = false;  // the block before the position's own
-    for (size_t position = first; position < first + count; ++position) {
-      const auto blocks = static_cast<int64_t>(position) / block_tokens;
-      const int64_t quantized = blocks - out.policy.policy.sink_blocks;
-      if (quantized <= 0) continue;
-      if (position == first || position % block_tokens == 0) {
-        sealed = !sessions_[policy]->sealed_block(sequence, blocks - 1).empty();
-      }
-      if (sealed) out.quantized_reads += quantized * block_tokens;
+    const int64_t last_block = sessions_[policy]->length(sequence) / block_tokens - 1;
+    const int64_t sinks = out.policy.policy.sink_blocks;
+    if (!out.quantizes || last_block < sinks) return;
+    if (sessions_[policy]->sealed_block(sequence, last_block).empty()) return;
+    for (size_t row = first; row < first + count; ++row) {
+      const auto position = static_cast<int64_t>(row);
+      const int64_t end = position / block_tokens * block_tokens;
+      const int64_t seen = widest_window_ == 0 ? 0 : position + 1 - widest_window_;
+      out.quantized_reads += std::max<int64_t>(0, end - std::max(sinks * block_tokens, seen));
     }
   }
 
   DivergenceResult& result_;
   Watch& watch_;
   size_t vocab_;
+  int64_t widest_window_;  // of a layer; 0: it sees everything
   std::vector<std::unique_ptr<Session>> sessions_;
   ReferenceRows reference_;
 };
@@ -210,6 +222,7 @@ Result<DivergenceResult> measure_divergence(const Model& model, const Divergence
     hash.add(window.tokens);
   }
   result.tokens_hash = hash.value();
+  result.asked.context_tokens = static_cast<int64_t>(longest);  // the text may have no more
   Measurement measurement(model, &result, &watch);
   KVART_RETURN_IF_ERROR(measurement.prepare(model, static_cast<int64_t>(longest)));
   watch.begin("divergence", tokens * static_cast<double>(options.policies.size()));

@@ -33,7 +33,7 @@ struct PolicyDivergence {
   std::vector<float> delta_p;
   std::vector<uint8_t> same_top;
   std::vector<float> logprobs;  // of the text's token
-  // Over all scored tokens, earlier ones that a layer without a window read from sealed blocks.
+  // Over all scored tokens, earlier ones that the layer that sees most read from sealed blocks.
   int64_t quantized_reads = 0;
 };
 

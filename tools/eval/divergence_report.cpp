@@ -188,16 +188,12 @@ void set_inputs(const DivergenceResult& result, Report& report) {
       hash_of({{"context_tokens", asked.context_tokens}, {"text_tokens", asked.text_tokens}});
 }
 
-// What formats and blocks the policies had: without it no figure can be compared with another one.
+// What the policies did: without it no figure can be compared with another one.
 std::vector<std::string> policy_notes(const DivergenceResult& result) {
   std::vector<std::string> notes;
   for (const PolicyDivergence& policy : result.policies) {
     if (!policy.quantizes) continue;
-    notes.push_back(
-        fmt::format("{}: {}; {} and the open block of {} tokens in full precision",
-                    policy.policy.word, policy.policy.policy.name,
-                    counted(static_cast<uint64_t>(policy.policy.policy.sink_blocks), "first block"),
-                    block_tokens));
+    notes.push_back(fmt::format("{}: {}", policy.policy.word, policy_text(policy.policy.policy)));
     if (policy.quantized_reads == 0) {
       notes.push_back(policy.policy.word + ": nothing was read quantized, so this says nothing");
     }

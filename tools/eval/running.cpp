@@ -30,6 +30,21 @@ Result<bool> quantizes(const ModelConfig& config, const Policy& policy) {
   });
 }
 
+std::string policy_text(const Policy& policy) {
+  std::string formats = policy.name;
+  if (policy.ranges.size() == 1) {
+    const LayerFormats& both = policy.ranges[0].formats;
+    formats = fmt::format("K {} ({}), V {} ({})", both.k->name, both.k->description, both.v->name,
+                          both.v->description);
+  }
+  return fmt::format("{}; in full precision: {}the open block of {} tokens", formats,
+                     policy.sink_blocks == 0 ? ""
+                     : policy.sink_blocks == 1
+                         ? "the first block and "
+                         : fmt::format("the first {} blocks and ", policy.sink_blocks),
+                     block_tokens);
+}
+
 int64_t first_quantized_read(const Policy& policy) {
   return int64_t{block_tokens} * (policy.sink_blocks + 1);
 }

@@ -27,6 +27,10 @@ Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy
 // Whether a layer's K or V is anything but full precision. Error: layers that the policy lacks.
 Result<bool> quantizes(const ModelConfig& config, const Policy& policy);
 
+// Its formats, and what stays in full precision: "K ..., V ...; the first block and ...". Where
+// layers differ, its name instead of the formats.
+std::string policy_text(const Policy& policy);
+
 // The first position that reads a quantized block, where all blocks before it are full: until then
 // every policy gives the answers of full precision.
 int64_t first_quantized_read(const Policy& policy);
