@@ -365,7 +365,7 @@ Status Bench::print(const Json& j) {
 }
 
 Status run(const BenchOptions& options) {
-  const auto outputs = find_outputs({options.json_path, ""}, {});
+  const auto outputs = find_outputs({options.json_path, "", ""}, {});
   if (!outputs) return outputs.error();
   if (options.shared_tokens > options.input_tokens) {
     return Error{ErrorCode::invalid_argument,

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add_bytes_command(app, &exit_code);
   add_formats_command(app, &exit_code);
   add_inspect_command(app, &exit_code);
+  add_gain_command(app, &exit_code);
   add_bench_serve_command(app, &exit_code);
   try {
     app.parse(argc, argv);

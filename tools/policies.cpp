@@ -130,6 +130,26 @@ Result<PresetFormats> preset_formats(const Preset& preset) {
   return PresetFormats{(*layers)[0], parsed->policy.sink_blocks};
 }
 
+Result<std::vector<std::string>> measured_policies() {
+  constexpr int head_dim = 128;
+  std::vector<std::string> words;
+  size_t smallest = 0;
+  for (const Preset& preset : presets()) {
+    const auto formats = preset_formats(preset);
+    if (!formats.ok()) return formats.error();
+    const auto [k, v] = formats->pair;
+    if (k->code_bits != 8 || v->code_bits != 8) continue;
+    const size_t bytes = k->side_bytes(head_dim) + v->side_bytes(head_dim);
+    if (words.empty() || bytes < smallest) words.clear();
+    if (words.empty()) smallest = bytes;
+    if (bytes == smallest) words.emplace_back(preset.name);
+  }
+  for (const std::string& word : usual_policies()) {
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  return words;
+}
+
 Result<double> naive_ratio(const CacheShape& shape, const Policy& policy) {
   const auto formats = policy.resolve(static_cast<int>(shape.layers.size()));
   if (!formats.ok()) return formats.error();

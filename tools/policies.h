@@ -50,6 +50,10 @@ std::string policy_flag(std::string_view word);  // --kv-cache-dtype WORD
 // close to full precision.
 const std::vector<std::string>& usual_policies();
 
+// What is measured where nothing is given: the usual ones, and of the presets of 8 bits on both
+// sides all that are as small as the smallest.
+Result<std::vector<std::string>> measured_policies();
+
 extern const char* const policy_help;
 
 }  // namespace kvart::tools

@@ -1,0 +1,126 @@
+// `kvart gain MODEL`: sequences that fit, decode and prefill of each policy, measured.
+#include "gain/gain.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "commands.h"
+#include "options.h"
+#include "report.h"
+#include "serve_options.h"
+#include "streams.h"
+#include "units.h"
+
+namespace kvart::tools {
+namespace {
+
+struct GainCommand {
+  std::string model;
+  std::vector<std::string> contexts;
+  std::vector<std::string> policies;
+  std::string kv_memory;
+  int64_t batch_max = 1024;
+  double time_budget_s = 90;
+  int threads = 0;
+  bool quiet = false;
+  OutputFiles files;
+};
+
+Result<std::vector<int64_t>> read_contexts(const GainCommand& command) {
+  std::vector<int64_t> contexts;
+  for (const std::string& list : command.contexts) {
+    for (const std::string& text : split_commas(list)) {
+      const auto context = parse_tokens(text);
+      if (!context.ok()) {
+        return Error{context.error().code, "--context " + context.error().message};
+      }
+      contexts.push_back(*context);
+    }
+  }
+  if (contexts.empty()) return std::vector<int64_t>{1024, 4096, 16384, 32768};
+  return contexts;
+}
+
+Result<GainOptions> read_options(const GainCommand& command) {
+  GainOptions options;
+  auto contexts = read_contexts(command);
+  if (!contexts.ok()) return contexts.error();
+  options.contexts = std::move(*contexts);
+  std::vector<std::string> words = command.policies;
+  if (words.empty()) {
+    auto usual = measured_policies();
+    if (!usual.ok()) return usual.error();
+    words = std::move(*usual);
+  }
+  auto policies = parse_policies(words);
+  if (!policies.ok()) return policies.error();
+  options.policies = std::move(*policies);
+  options.available_bytes = available_memory_bytes();
+  options.kv_memory_bytes = usual_kv_memory(options.available_bytes, options.policies.size());
+  if (!command.kv_memory.empty()) {
+    const auto bytes = parse_bytes(command.kv_memory);
+    if (!bytes.ok()) return Error{bytes.error().code, "--kv-memory " + bytes.error().message};
+    options.kv_memory_bytes = *bytes;
+  }
+  options.batch_max = command.batch_max;
+  options.threads = threads_to_run(command.threads, command.quiet);
+  return options;
+}
+
+Status run_gain(const GainCommand& command) {
+  const auto outputs = find_outputs(
+      command.files, with_policy_files(files_of_model(command.model), command.policies));
+  if (!outputs.ok()) return outputs.error();
+  auto options = read_options(command);
+  if (!options.ok()) return options.error();
+  Watch watch(command.time_budget_s, command.quiet);
+  const auto model = Model::load(command.model, options->threads);
+  if (!model.ok()) return model.error();
+  const auto result = measure_gain(**model, *options, watch);
+  if (!result.ok()) return result.error();
+  Report report = gain_report(*result);
+  report.inputs["model"] = command.model;
+  report.inputs["time_budget_s"] = command.time_budget_s;
+  report.inputs["batch_max"] = command.batch_max;
+  if (!command.quiet) print_progress("");
+  return publish(report, *outputs);
+}
+
+}  // namespace
+
+void add_gain_command(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<GainCommand>();
+  CLI::App* command = app.add_subcommand(
+      "gain", "Measure sequences that fit, decode and prefill of each policy against context");
+  add_text_option(*command, "model", &options->model, "MODEL",
+                  "GGUF file, or the folder of a Hugging Face checkpoint")
+      ->required();
+  add_list_option(*command, "--context", &options->contexts, "TOKENS",
+                  "Tokens of a sequence, one or more, e.g. 1k,8k (default: 1k,4k,16k,32k, cut to "
+                  "what the model was made for)");
+  add_list_option(*command, "--policies,--kv-cache-dtype", &options->policies, "POLICY",
+                  policy_help);
+  add_text_option(*command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
+                  "Memory of each policy's cache, e.g. 4GiB (default: 1 GiB, or less where all of "
+                  "them would take more than half of what is free)");
+  add_integer_option(*command, "--max-batch", &options->batch_max, {1, 1 << 16, ""},
+                     "Sequences in a measured step; steps of more are extrapolated")
+      ->default_str("1024");
+  add_number_option(*command, "--time-budget", &options->time_budget_s, {1, 1e6, false},
+                    "Seconds that it may take; what would take longer is extrapolated and marked")
+      ->default_str("90");
+  add_threads_option(*command, &options->threads);
+  command->add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  add_output_options(*command, &options->files);
+  command->footer(
+      "Caches are filled with copies of a computed sequence, so that long contexts take no time to "
+      "fill.\nCtrl-C ends it with what was measured until then.");
+  command->callback([options, exit_code] {
+    const Status status = run_gain(*options);
+    if (!status.ok()) *exit_code = fail(status.error());
+  });
+}
+
+}  // namespace kvart::tools
