@@ -319,7 +319,7 @@ class Run {
 
 Status run(const RunOptions& options) {
   KVART_RETURN_IF_ERROR(options.sampling.check());
-  const auto outputs = find_outputs({options.json_path, ""}, files_read(options));
+  const auto outputs = find_outputs({options.json_path, "", ""}, files_read(options));
   if (!outputs.ok()) return outputs.error();
   auto input = read_input(options);
   if (!input.ok()) return input.error();

@@ -2,6 +2,7 @@
 # `kvart gain` as a user runs it, on tiny models. Argument: the program `kvart`.
 import csv
 import json
+import pathlib
 import signal
 import subprocess
 import time
@@ -92,12 +93,20 @@ class Gain(TinyModelCase):
         self.refused("gain", model, "--time-budget", "0", words=["--time-budget"])
         self.refused("gain", self.folder / "no.gguf", words=["no.gguf"])
 
+    def catches_sigint(self, pid):
+        for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("SigCgt:"):
+                return int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
+        return False
+
     def test_interrupted_with_what_there_is(self):
         path = self.folder / "out.json"
         command = [KVART, "gain", self.models / "llama.gguf", "-t", "1", "--time-budget", "200"]
         command += ["--kv-memory", "64MB", "--json", path]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            time.sleep(1)
+            # Before it catches the signal, that would end it.
+            while not self.catches_sigint(process.pid):
+                time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             out, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)

@@ -17,7 +17,7 @@ class CommandLine(Case):
 
     def test_help_and_version(self):
         self.assertEqual(run("--version").returncode, 0)
-        for command in ("plan", "bytes", "formats", "run", "inspect"):
+        for command in ("plan", "bytes", "formats", "run", "inspect", "gain"):
             done = run(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn("--json", done.stdout)

@@ -1,4 +1,4 @@
-// A loop that reads.
+// A loop that reads, and the clocks of the processors.
 #include "tools/gain/bandwidth.h"
 
 #include <unistd.h>
@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
 #include <exception>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -58,6 +61,20 @@ uint64_t bandwidth_buffer_bytes(uint64_t available_bytes) {
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   const uint64_t wanted = std::max(usual, 4 * static_cast<uint64_t>(std::max(cache, 0L)));
   return available_bytes > 0 ? std::min(wanted, available_bytes / 4) : wanted;
+}
+
+ProcessorTime processor_time() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  file >> word;
+  // user, nice, system, idle, iowait, irq, softirq, steal
+  std::array<double, 8> ticks{};
+  for (double& one : ticks) file >> one;
+  timespec own{};
+  if (!file || word != "cpu" || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) != 0) return {};
+  const double busy = ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7];
+  return {busy / static_cast<double>(sysconf(_SC_CLK_TCK)),
+          static_cast<double>(own.tv_sec) + static_cast<double>(own.tv_nsec) / 1e9};
 }
 
 }  // namespace kvart::tools

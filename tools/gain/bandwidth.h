@@ -1,4 +1,4 @@
-// How fast this machine reads memory.
+// How fast this machine reads memory, and how much of it other programs take.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,12 @@ double read_bandwidth(uint64_t bytes, int threads);
 // More than the processor's last cache holds, and no more than a quarter of what is available (0:
 // not known).
 uint64_t bandwidth_buffer_bytes(uint64_t available_bytes);
+
+// Since the system started, by /proc/stat, and of this program since it started. Both 0: not known.
+struct ProcessorTime {
+  double busy_s = 0;
+  double own_s = 0;
+};
+ProcessorTime processor_time();
 
 }  // namespace kvart::tools

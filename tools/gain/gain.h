@@ -64,6 +64,7 @@ struct GainResult {
   std::string instruction_set;
   int threads = 1;
   double read_bytes_per_s = 0;  // by a plain loop over more than the processor's caches
+  double other_work_share = 0;  // of the processors' time meanwhile, that other programs took
   std::vector<int64_t> contexts;
   std::vector<std::string> words;
   std::vector<GainPoint> points;   // by context, then in the order of `words`
@@ -84,6 +85,7 @@ struct GainChoice {
   bool worth_it = false;  // `word` isn't full precision
   bool full_fits = true;
   bool estimated = false;      // one of the two decode figures is
+  bool settled = true;         // false: too little was measured to choose
   std::string best;            // the fastest beside full precision, worth it or not; empty: none
   double sequences_ratio = 0;  // of `best`
   double speed_up = 0;         // of `best`

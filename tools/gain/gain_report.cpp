@@ -14,6 +14,16 @@ namespace kvart::tools {
 namespace {
 
 constexpr double about_as_fast = 0.95;  // of the fastest
+// What is extrapolated from fewer rounds, or to more sequences than so many times those measured,
+// says too little.
+constexpr size_t least_rounds = 2;
+constexpr int64_t farthest = 8;
+constexpr double much_other_work = 0.1;
+
+bool says_enough(const GainPoint& point) {
+  return !point.decode_estimated() ||
+         (point.step_s.size() >= least_rounds && point.sequences <= farthest * point.batch);
+}
 
 // Marked where it was not measured; "-" where it isn't known.
 Cell figure_cell(double value, int decimals, bool estimated) {
@@ -35,9 +45,11 @@ std::vector<Cell> main_row(const GainPoint& point, const GainPoint& full) {
   const GainFigures figures = figures_of(point, full);
   const bool estimated = point.decode_estimated();
   const bool ratio_estimated = estimated || full.decode_estimated();
+  Cell sequences = count_cell(point.sequences);
+  if (point.sequences_started < point.sequences) sequences.text = "~" + sequences.text;
   return {count_cell(point.context_tokens),
           text_cell(point.word),
-          count_cell(point.sequences),
+          sequences,
           count_cell(point.sequences_planned),
           figure_cell(figures.step_s.middle * 1e3, 1, estimated),
           figure_cell(figures.tokens_per_s.middle, 1, estimated),
@@ -211,6 +223,12 @@ std::vector<std::string> notes_of(const GainResult& result) {
         "The caches of all policies don't fit in memory together: each was measured alone, so "
         "other work on the machine weighs more in the ratios.");
   }
+  if (result.other_work_share > much_other_work) {
+    notes.push_back(
+        fmt::format("Other programs took {:.0f} % of the processors meanwhile: the figures are too "
+                    "low, and the ratios uncertain.",
+                    100 * result.other_work_share));
+  }
   if (!result.words.empty()) {
     notes.push_back(
         fmt::format("A round takes every policy once; figures are medians, ratios to {} those of "
@@ -239,22 +257,25 @@ std::string range_text(double low, double high) {
              : fmt::format("{:.2f} to {:.2f}", low, high);
 }
 
-// Where `word` gains nothing: contexts at full memory, then single sequences, then prefill.
+// Where the best policy gains nothing, or, where it isn't worth it, where it would be: contexts at
+// full memory, then single sequences, then prefill.
 std::string region_text(const GainResult& result, const GainChoice& choice) {
-  std::vector<std::string> contexts;
+  std::vector<std::string> others;  // contexts that the verdict isn't true of
   std::vector<double> ones;
   std::vector<double> prefills;
   for (const auto& [point, figures] : points_of(result, choice.best)) {
-    if (figures.speed_up.known() && figures.speed_up.middle < least_gain) {
-      contexts.push_back(fmt::format("{} ({:.2f} times)", tokens_text(point->context_tokens),
-                                     figures.speed_up.middle));
+    const double times = figures.speed_up.middle;
+    if (figures.speed_up.known() && (times >= least_gain) != choice.worth_it) {
+      others.push_back(
+          fmt::format("{} tokens ({:.2f} times)", tokens_text(point->context_tokens), times));
     }
     if (figures.speed_up_one.known()) ones.push_back(figures.speed_up_one.middle);
     if (figures.prefill_ratio > 0) prefills.push_back(figures.prefill_ratio);
   }
   std::string text;
-  if (choice.worth_it && !contexts.empty()) {
-    text += fmt::format(" It doesn't help at {} tokens.", fmt::join(contexts, ", "));
+  if (!others.empty()) {
+    text += fmt::format(" It {} at {}.", choice.worth_it ? "doesn't help" : "helps",
+                        fmt::join(others, ", "));
   }
   if (!ones.empty()) {
     const Spread spread = spread_of(ones);
@@ -280,6 +301,7 @@ nlohmann::ordered_json inputs_of(const GainResult& result) {
   inputs["threads"] = result.threads;
   inputs["instruction_set"] = result.instruction_set;
   inputs["read_bytes_per_s"] = result.read_bytes_per_s;
+  inputs["other_work_share"] = result.other_work_share;
   inputs["interleaved"] = result.interleaved;
   inputs["incomplete"] = result.incomplete;
   return inputs;
@@ -292,15 +314,18 @@ void set_verdict(const GainResult& result, Report& report) {
     report.verdict_facts["worth_it"] = nullptr;
     return;
   }
-  report.flag = policy_flag(choice.word);
-  report.verdict_facts["worth_it"] = choice.worth_it;
+  report.verdict_facts["worth_it"] = nullptr;
+  if (choice.settled) {
+    report.flag = policy_flag(choice.word);
+    report.verdict_facts["worth_it"] = choice.worth_it;
+  }
   report.verdict_facts["context_tokens"] = choice.context_tokens;
   report.verdict_facts["sequences_ratio"] = choice.sequences_ratio;
   report.verdict_facts["speed_up"] = choice.speed_up;
   report.verdict_facts["estimated"] = choice.estimated;
   std::string sentence = gain_sentence(result, choice);
   sentence[0] = static_cast<char>(sentence[0] - 'a' + 'A');
-  report.verdict = sentence + region_text(result, choice);
+  report.verdict = choice.settled ? sentence + region_text(result, choice) : sentence;
 }
 
 }  // namespace
@@ -310,33 +335,37 @@ GainChoice choose_gain(const GainResult& result, const std::vector<std::string>&
   if (result.points.empty() || result.words.empty()) return choice;
   choice.full = choice.word = result.words.front();
   choice.context_tokens = result.points.back().context_tokens;
-  const auto is_allowed = [&](const std::string& word) {
-    return word != choice.full &&
-           (words.empty() || std::find(words.begin(), words.end(), word) != words.end());
-  };
-  double fastest = 0;  // tokens/s
+  std::vector<const GainPoint*> points;  // that may be chosen
+  double fastest = 0;                    // tokens/s
   for (const GainPoint& point : result.points) {
-    if (point.context_tokens != choice.context_tokens || !is_allowed(point.word)) continue;
-    const GainFigures figures = figures_of(point, full_point(result, point));
-    fastest = std::max(fastest, figures.tokens_per_s.middle);
-  }
-  for (const GainPoint& point : result.points) {
-    if (point.context_tokens != choice.context_tokens || !is_allowed(point.word)) continue;
-    const GainPoint& full = full_point(result, point);
-    const GainFigures figures = figures_of(point, full);
-    if (fastest == 0 || figures.tokens_per_s.middle < about_as_fast * fastest) continue;
-    choice.best = point.word;
-    choice.full_fits = full.fits();
-    choice.speed_up = figures.speed_up.middle;
-    choice.estimated = point.decode_estimated() || full.decode_estimated();
-    if (full.fits()) {
-      choice.sequences_ratio =
-          static_cast<double>(point.sequences) / static_cast<double>(full.sequences);
+    const bool allowed =
+        words.empty() || std::find(words.begin(), words.end(), point.word) != words.end();
+    if (point.word == choice.full || !allowed || point.step_s.empty()) continue;
+    if (points.empty() || points.front()->context_tokens != point.context_tokens) {
+      points.clear();  // a longer context
+      fastest = 0;
     }
-    choice.worth_it = !full.fits() || choice.speed_up >= least_gain;
-    if (choice.worth_it) choice.word = point.word;
-    break;
+    points.push_back(&point);
+    fastest = std::max(fastest, figures_of(point, point).tokens_per_s.middle);
   }
+  const auto chosen = std::find_if(points.begin(), points.end(), [&](const GainPoint* point) {
+    return figures_of(*point, *point).tokens_per_s.middle >= about_as_fast * fastest;
+  });
+  if (chosen == points.end()) return choice;
+  const GainPoint& point = **chosen;
+  const GainPoint& full = full_point(result, point);
+  choice.context_tokens = point.context_tokens;
+  choice.best = point.word;
+  choice.full_fits = full.fits();
+  choice.speed_up = figures_of(point, full).speed_up.middle;
+  choice.estimated = point.decode_estimated() || full.decode_estimated();
+  if (full.fits()) {
+    choice.sequences_ratio =
+        static_cast<double>(point.sequences) / static_cast<double>(full.sequences);
+  }
+  choice.settled = says_enough(point) && says_enough(full);
+  choice.worth_it = !full.fits() || (choice.settled && choice.speed_up >= least_gain);
+  if (choice.worth_it) choice.word = point.word;
   return choice;
 }
 
@@ -351,6 +380,12 @@ std::string gain_sentence(const GainResult& result, const GainChoice& choice) {
   if (!choice.full_fits) {
     return fmt::format("use {}: {} doesn't hold one sequence in {} {}.", policy_flag(choice.word),
                        choice.full, memory, at);
+  }
+  if (!choice.settled) {
+    return fmt::format(
+        "no verdict: {} too little could be measured in the time, and what is extrapolated from it "
+        "may be far off; give more --time-budget, or less --kv-memory.",
+        at);
   }
   if (choice.worth_it) {
     return fmt::format(

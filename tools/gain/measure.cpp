@@ -1,6 +1,7 @@
 // The course of a measurement: bandwidth, prefill of each policy, then each context with rounds in
 // which the policies take turns, so that whatever else the machine does meets all of them alike.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -56,6 +57,7 @@ class Measurement {
   Status run_round(Runs& runs);
   Status run_rounds(Runs& runs, double until_s);
   void add_point(GainPoint point);
+  [[nodiscard]] double other_work_share(const ProcessorTime& start) const;
 
   const Model& model_;
   const GainOptions& options_;
@@ -162,8 +164,9 @@ Status Measurement::prefill_all() {
     sources_.push_back(std::move(*source));
   }
   double round_s = 0;
-  for (int round = 0; round < 2 && watch_.elapsed_s() + round_s <= until_s; ++round) {
+  for (int round = 0; round < 2; ++round) {
     const double start_s = watch_.elapsed_s();
+    if (round > 0 && start_s + round_s > until_s) return {};
     for (PrefilledSequence& source : sources_) {
       if (watch_.interrupted()) return {};
       KVART_RETURN_IF_ERROR(prefill(model_, source));
@@ -307,7 +310,17 @@ Status Measurement::measure_context(int64_t context, double share_s) {
   return {};
 }
 
+// What others took since `start`, of all processors' time.
+double Measurement::other_work_share(const ProcessorTime& start) const {
+  const ProcessorTime end = processor_time();
+  const double others_s = (end.busy_s - start.busy_s) - (end.own_s - start.own_s);
+  const double all_s = (watch_.elapsed_s() - start_s_) *
+                       static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  return std::clamp(others_s / all_s, 0.0, 1.0);
+}
+
 Result<GainResult> Measurement::run() {
+  const ProcessorTime start = processor_time();
   KVART_RETURN_IF_ERROR(begin());
   KVART_RETURN_IF_ERROR(prefill_all());
   size_t measured = 0;
@@ -317,13 +330,14 @@ Result<GainResult> Measurement::run() {
     KVART_RETURN_IF_ERROR(measure_context(context, usable_share * left_s() / to_come));
     ++measured;
   }
-  if (watch_.interrupted())
-    result_.notes.emplace_back("Interrupted: what was measured until then.");
-  for (size_t i = measured; i < result_.contexts.size(); ++i) {
+  if (watch_.interrupted()) {
+    result_.notes.emplace_back("Interrupted: this is what was measured until then.");
+  } else if (measured < result_.contexts.size()) {
     result_.notes.push_back(
-        fmt::format("{} tokens were not measured: the time was over. Give --time-budget more.",
-                    tokens_text(result_.contexts[i])));
+        fmt::format("The time was over before {} tokens were measured; give more --time-budget.",
+                    tokens_text(result_.contexts[measured])));
   }
+  result_.other_work_share = other_work_share(start);
   result_.incomplete = watch_.interrupted() || measured < result_.contexts.size();
   result_.contexts.resize(measured);
   return std::move(result_);
