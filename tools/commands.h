@@ -18,6 +18,7 @@ void add_formats_command(CLI::App& app, int* exit_code);
 void add_inspect_command(CLI::App& app, int* exit_code);
 void add_bytes_command(CLI::App& app, int* exit_code);
 void add_plan_command(CLI::App& app, int* exit_code);
+void add_compare_command(CLI::App& app, int* exit_code);
 void add_bench_serve_command(CLI::App& app, int* exit_code);
 
 }  // namespace kvart::tools
