@@ -155,6 +155,24 @@ Table group_table(const std::vector<Row>& rows) {
   return table;
 }
 
+std::vector<FigureOfTable> bytes_figures(const std::vector<Row>& rows) {
+  BarChart bytes{"Bytes of a token", "policy", "bytes of all layers", false, {}, {"bytes"}, {}};
+  BarChart ratios{"Smaller than 16 bits: what bits claim, and what is true",
+                  "policy",
+                  "times",
+                  false,
+                  {},
+                  {"a whole sequence", "its bits alone"},
+                  {}};
+  for (const Row& row : rows) {
+    bytes.groups.push_back(row.word);
+    bytes.bars.push_back({{per_token(row.plan).total()}});
+    ratios.groups.push_back(row.word);
+    ratios.bars.push_back({{row.sequence_ratio}, {row.naive_ratio}});
+  }
+  return {{bytes, "policies"}, {ratios, "policies"}};
+}
+
 // The smallest of `rows`, of the usual ones only where the user named none.
 const Row& smallest(const std::vector<Row>& rows, bool usual_only) {
   const auto& usual = usual_policies();
@@ -241,10 +259,12 @@ Result<Report> bytes_report(const BytesOptions& options) {
   report.inputs["model"] = model->name;
   report.inputs["context_tokens"] = *context;
   report.tables = {bytes_table(*rows, *context)};
+  report.figures = bytes_figures(*rows);
   const auto& shape = model->shape.layers;
   if (std::any_of(shape.begin(), shape.end(),
                   [](const auto& layer) { return layer.window != 0; })) {
     report.tables.push_back(group_table(*rows));
+    report.tables.back().keys = 2;
     report.notes.push_back(fmt::format(
         "Note: while a step of up to {} tokens runs, what its first query sees is held beside what "
         "the next step will see: the blocks for steps, here of one sequence. More sequences share "
@@ -269,6 +289,7 @@ void add_bytes_command(CLI::App& app, int* exit_code) {
   add_text_option(*command, "--context", &options->context, "TOKENS",
                   "Tokens of a sequence; 32k is 32,768 (default: the model's, at most 32k)");
   add_output_options(*command, &options->files);
+  add_page_options(*command, &options->files);
   command->callback([options, exit_code] {
     const Status status = run_bytes(*options);
     if (!status.ok()) *exit_code = fail(status.error());

@@ -21,6 +21,7 @@ void add_plan_command(CLI::App& app, int* exit_code);
 void add_gain_command(CLI::App& app, int* exit_code);
 void add_eval_command(CLI::App& app, int* exit_code);
 void add_report_command(CLI::App& app, int* exit_code);
+void add_compare_command(CLI::App& app, int* exit_code);
 void add_bench_serve_command(CLI::App& app, int* exit_code);
 
 }  // namespace kvart::tools

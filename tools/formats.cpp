@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "commands.h"
@@ -72,6 +73,19 @@ Result<Table> preset_table(int head_dim) {
   return table;
 }
 
+BarChart preset_bytes_chart(const Table& presets) {
+  BarChart chart{
+      "Bytes of each preset", "preset", "bytes of a token's K and V", false, {}, {"bytes"}, {}};
+  const auto place = std::find_if(presets.columns.begin(), presets.columns.end(),
+                                  [](const Column& one) { return one.key == "bytes_per_token"; });
+  const auto column = static_cast<size_t>(place - presets.columns.begin());
+  for (const auto& row : presets.rows) {
+    chart.groups.push_back(row.front().text);
+    chart.bars.push_back({{row[column].value.get<double>()}});
+  }
+  return chart;
+}
+
 Table alias_table() {
   Table table{
       "aliases",
@@ -98,6 +112,7 @@ Status run_list(const FormatsOptions& options, const Outputs& outputs) {
   Report report;
   report.command = "formats";
   report.inputs["head_dim"] = options.head_dim;
+  report.figures = {{preset_bytes_chart(*presets), presets->key}};
   report.tables = {format_table(options.head_dim), std::move(*presets), alias_table()};
   report.notes = {
       "--kv-cache-dtype also takes k=F,v=F, ranges of layers 0-1:F,2-:k=F,v=F, and ,sink=N at the "
@@ -119,6 +134,15 @@ Table preset_error_table(const std::vector<PresetError>& presets) {
                           number_cell(100 * preset.error, 2)});
   }
   return table;
+}
+
+BarChart preset_error_chart(const std::vector<PresetError>& presets) {
+  BarChart chart{"Error of each preset", "preset", "error (%)", true, {}, {"error"}, {}};
+  for (const PresetError& preset : presets) {
+    chart.groups.push_back(preset.word);
+    chart.bars.push_back({{100 * preset.error}});
+  }
+  return chart;
 }
 
 // The fewest bytes with a small error; of equal bytes the smaller error.
@@ -162,6 +186,7 @@ Status run_errors(const FormatsOptions& options, const Outputs& outputs) {
   report.inputs["tokens"] = measured->tokens;
   report.tables = std::move(measured->tables);
   report.tables.push_back(preset_error_table(*presets));
+  report.figures = {{preset_error_chart(*presets), report.tables.back().key}};
   set_error_verdict(*presets, report);
   return publish(report, outputs);
 }
@@ -210,6 +235,7 @@ void add_formats_command(CLI::App& app, int* exit_code) {
   options->errors.threads = 0;
   add_threads_option(*command, &options->errors.threads)->needs(model);
   add_output_options(*command, &options->files);
+  add_page_options(*command, &options->files);
   command->callback([options, exit_code] {
     const Status status = run_formats(*options);
     if (!status.ok()) *exit_code = fail(status.error());

@@ -23,7 +23,7 @@ int answer(const CLI::App& app, const CLI::Success& asked) {
 int run(int argc, char** argv) {
   CLI::App app("Kvart: attention on a quantized KV cache, and what it gains and costs.", "kvart");
   app.footer(
-      "Exit codes: 0 fine, 1 error, 2 does not fit.\n"
+      "Exit codes: 0 fine, 1 error, 2 does not fit or a limit isn't kept.\n"
       "Results go to stdout, progress to stderr. `kvart COMMAND --help` says more.");
   app.set_version_flag("--version", KVART_VERSION);
   app.require_subcommand(1);
@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
   add_gain_command(app, &exit_code);
   add_eval_command(app, &exit_code);
   add_report_command(app, &exit_code);
+  add_compare_command(app, &exit_code);
   add_bench_serve_command(app, &exit_code);
   try {
     app.parse(argc, argv);

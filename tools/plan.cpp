@@ -111,6 +111,47 @@ Table plan_table(const PlanInputs& inputs, const std::vector<PlanRow>& rows) {
   return table;
 }
 
+// Speed-up and sequences of each policy: against the context where several are asked for.
+std::vector<FigureOfTable> plan_figures(const PlanInputs& inputs,
+                                        const std::vector<PlanRow>& rows) {
+  BarChart bars{"Decode against full precision, estimated",
+                "policy",
+                "times f16",
+                false,
+                {},
+                {"exact", "naive"},
+                {}};
+  LineChart gain{"Decode against full precision, estimated",
+                 "context (tokens)",
+                 "times f16",
+                 true,
+                 false,
+                 true,
+                 {}};
+  LineChart fit{
+      "Sequences that fit, exact", "context (tokens)", "sequences", true, true, false, {}};
+  for (const NamedPolicy& named : inputs.policies) {
+    Line gains{named.word, {}};
+    Line fits{named.word, {}};
+    for (const PlanRow& row : rows) {
+      if (row.word != named.word) continue;
+      const auto context = static_cast<double>(row.context);
+      if (row.exact_gain > 0) gains.points.push_back({context, row.exact_gain});
+      if (row.exact.sequences >= 0) {
+        fits.points.push_back({context, static_cast<double>(row.exact.sequences)});
+      }
+      bars.groups.push_back(row.word);
+      bars.bars.push_back({{row.exact_gain}, {row.naive_gain}});
+    }
+    gain.lines.push_back(std::move(gains));
+    fit.lines.push_back(std::move(fits));
+  }
+  if (inputs.contexts.size() == 1) return {{bars, "plan"}};
+  std::vector<FigureOfTable> figures = {{gain, "plan"}};
+  if (inputs.budget_bytes > 0) figures.push_back({fit, "plan"});
+  return figures;
+}
+
 Result<bool> run_plan(const PlanOptions& options) {
   const auto outputs = find_outputs(
       options.files, with_policy_files(files_of_model(options.model), options.policies));
@@ -135,6 +176,8 @@ Result<PlanReport> plan_report(const PlanOptions& options) {
   report.facts = plan_facts(*inputs);
   report.inputs = plan_inputs_json(*inputs);
   report.tables = {plan_table(*inputs, *rows)};
+  report.tables[0].keys = 3;
+  report.figures = plan_figures(*inputs, *rows);
   report.notes = plan_notes(*inputs);
   plan.fits = set_plan_verdict(*inputs, *rows, report);
   return plan;

@@ -169,6 +169,7 @@ void add_plan_options(CLI::App& command, PlanOptions* options) {
                   "What a service must carry: 200 (sequences at the same time) or 20000tok/s; "
                   "prints the nodes for it");
   add_output_options(command, &options->files);
+  add_page_options(command, &options->files);
   command.footer(
       "A step reads the weights once and the cache of every sequence in the batch: time = bytes / "
       "bandwidth.\nExample: kvart plan Llama-3-8B --gpu H100 --kv-memory 60GB --context 32k");

@@ -56,14 +56,22 @@ TEST(AxisTest, LogarithmicTicksAreRound) {
 
 TEST(AxisTest, ContextsAreTheirOwnTicks) {
   AxisInput input = axis_input({1024, 4096, 16384, 32768, 4096}, true);
-  input.at_values = input.horizontal = true;
+  input.tokens = input.at_values = input.horizontal = true;
   EXPECT_THAT(labels(input), ElementsAre("1k", "4k", "16k", "32k"));
   input.length_px = 60;  // no room for all: the last one stays
-  EXPECT_THAT(labels(input), ElementsAre("1k", "32k"));
+  EXPECT_THAT(labels(input), ElementsAre("4k", "32k"));
   const Axis axis(input);
   EXPECT_DOUBLE_EQ(axis.position(1024), 0);
   EXPECT_DOUBLE_EQ(axis.position(32768), 1);
   EXPECT_NEAR(axis.position(4096), 0.4, 1e-12);
+}
+
+TEST(AxisTest, PositionsHavePowersOfTwo) {
+  AxisInput input = axis_input({8, 90.5, 181.02, 5792.6}, true);
+  input.tokens = input.horizontal = true;
+  EXPECT_THAT(labels(input), ElementsAre("8", "64", "512", "4k"));
+  input.values = {1.5, 1.9};  // no power of two between them
+  EXPECT_THAT(labels(input), ElementsAre("1.5", "1.9"));
 }
 
 TEST(AxisTest, ZeroHasAPlaceOfItsOwnBelowPowers) {
@@ -103,6 +111,7 @@ TEST(AxisTest, AnyNumbersEnd) {
       input.values.push_back(hard[random() % hard.size()]);
     input.from_zero = (random() & 1) != 0;
     input.at_values = (random() & 1) != 0;
+    input.tokens = (random() & 1) != 0;
     input.horizontal = (random() & 1) != 0;
     input.length_px = std::vector<double>{1, 40, 300, 900}[random() % 4];
     const Axis axis(input);

@@ -17,6 +17,7 @@ constexpr double label_gap_px = 12;
 constexpr double label_line_px = 26;
 constexpr double zero_part_px = 28;
 constexpr double largest = 1e15;
+constexpr double smallest = 1e-30;  // less counts as 0
 
 // Contexts are counted in units of 1,024 tokens.
 std::string log_label(double value) {
@@ -72,18 +73,22 @@ std::vector<double> distinct(std::vector<double> values) {
 Axis::Axis(const AxisInput& input) : log_(input.log) {
   std::vector<double> values;
   bool has_zero = false;
-  for (const double value : input.values) {
+  for (double value : input.values) {
     if (std::isnan(value) || std::abs(value) > largest) continue;
+    if (std::abs(value) < smallest) value = 0;
     has_zero |= value <= 0;
     if (!log_ || value > 0) values.push_back(value);
   }
   values = distinct(std::move(values));
   if (values.empty()) values = log_ ? std::vector<double>{0.1, 1} : std::vector<double>{0, 1};
+  const double low = values.front();
+  const bool one = values.back() - low <= 1e-9 * std::max(std::abs(low), std::abs(values.back()));
+  const double high = one ? low : values.back();
   if (log_) {
     if (has_zero) zero_part_ = std::min(0.3, zero_part_px / input.length_px);
-    set_log(input, values.front(), values.back());
+    set_log(input, low, high);
   } else {
-    set_linear(input, values.front(), values.back());
+    set_linear(input, low, high);
   }
   if (input.at_values) {
     ticks_.clear();
@@ -123,9 +128,26 @@ void Axis::set_log(const AxisInput& input, double low, double high) {
     low /= 2;
     high *= 2;
   }
-  low_ = input.at_values ? low : round_number(low, false);
-  high_ = input.at_values ? high : round_number(high, true);
-  add_log_ticks(input);
+  low_ = input.tokens ? low : round_number(low, false);
+  high_ = input.tokens ? high : round_number(high, true);
+  if (input.tokens) {
+    add_binary_ticks(input);
+  } else {
+    add_log_ticks(input);
+  }
+}
+
+// Tokens are counted in powers of two.
+void Axis::add_binary_ticks(const AxisInput& input) {
+  const int first = static_cast<int>(std::ceil(std::log2(low_) - 1e-9));
+  const int last = static_cast<int>(std::floor(std::log2(high_) + 1e-9));
+  const int most = std::max(2, static_cast<int>(input.length_px / 64));
+  const int every = std::max(1, (last - first) / most + 1);
+  for (int power = first; power <= last; power += every) {
+    const double value = std::exp2(power);
+    ticks_.push_back({value, log_label(value)});
+  }
+  if (ticks_.size() < 2) ticks_ = {{low_, log_label(low_)}, {high_, log_label(high_)}};
 }
 
 void Axis::add_log_ticks(const AxisInput& input) {
@@ -168,9 +190,10 @@ void Axis::keep_apart(const AxisInput& input) {
 }
 
 double Axis::position(double value) const {
+  if (std::isnan(value)) return 0;
   if (!log_) return std::clamp((value - low_) / (high_ - low_), 0.0, 1.0);
-  if (value <= 0) return 0;
-  const double share = std::log(value / low_) / std::log(high_ / low_);
+  if (value < smallest) return 0;
+  const double share = (std::log(value) - std::log(low_)) / (std::log(high_) - std::log(low_));
   return zero_part_ + (1 - zero_part_) * std::clamp(share, 0.0, 1.0);
 }
 

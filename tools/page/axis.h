@@ -12,9 +12,10 @@ struct Tick {
 };
 
 struct AxisInput {
-  std::vector<double> values;  // everything that must lie on it; NaN and beyond 1e15: left out
+  std::vector<double> values;  // everything that must lie on it; left out: NaN, beyond 1e15
   bool log = false;
   bool from_zero = false;  // a linear axis begins (or ends) there
+  bool tokens = false;     // a logarithmic axis from the first value to the last, ticks at 2^n
   bool at_values = false;  // ticks at the values themselves: contexts that were chosen, say
   double length_px = 0;
   bool horizontal = false;  // labels stand beside each other, not above
@@ -36,6 +37,7 @@ class Axis {
  private:
   void set_linear(const AxisInput& input, double low, double high);
   void set_log(const AxisInput& input, double low, double high);
+  void add_binary_ticks(const AxisInput& input);
   void add_log_ticks(const AxisInput& input);
   void keep_apart(const AxisInput& input);
 

@@ -55,7 +55,11 @@ class BarDrawing {
 };
 
 AxisInput BarDrawing::axis_input(double length_px, bool horizontal) const {
-  AxisInput input{{}, chart_.y_log, true, false, length_px, horizontal};
+  AxisInput input;
+  input.log = chart_.y_log;
+  input.from_zero = true;
+  input.length_px = length_px;
+  input.horizontal = horizontal;
   for (const auto& group : chart_.bars) {
     for (const Bar& bar : group) {
       for (const auto& value : {std::optional(bar.value), bar.low, bar.high}) {

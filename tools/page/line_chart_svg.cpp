@@ -24,6 +24,14 @@ constexpr double end_gap_px = 22;   // between a line's end and its name
 constexpr double end_name_share = 0.3;
 constexpr double end_names_width = 560;  // a narrower picture has them above
 
+// Contexts that were chosen, say: few whole numbers, which are their own ticks.
+bool are_chosen(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto end = std::unique(values.begin(), values.end());
+  return end - values.begin() <= 12 &&
+         std::all_of(values.begin(), end, [](double value) { return value == std::floor(value); });
+}
+
 bool is_shown(const Point& point) {
   return std::isfinite(point.x) && std::isfinite(point.y);
 }
@@ -93,8 +101,13 @@ void LineDrawing::set_axes() {
     top_ += draw_legend(svg_, names, *input_.colors, 0, 0, input_.width_px, false) + 4;
   }
   bottom_ = top_ + height;
-  AxisInput x{{}, chart_.x_log, false, chart_.x_log, 0, true};
-  AxisInput y{{}, chart_.y_log, chart_.y_from_zero, false, height, false};
+  AxisInput x;
+  x.log = x.tokens = chart_.x_log;
+  x.horizontal = true;
+  AxisInput y;
+  y.log = chart_.y_log;
+  y.from_zero = chart_.y_from_zero;
+  y.length_px = height;
   for (const Line& line : chart_.lines) {
     for (const Point& point : line.points) {
       if (!is_shown(point)) continue;
@@ -104,6 +117,7 @@ void LineDrawing::set_axes() {
       }
     }
   }
+  x.at_values = chart_.x_log && are_chosen(x.values);
   y_axis_.emplace(y);
   left_ = y_axis_->label_width() + 10;
   right_ = input_.width_px - (names_at_ends_ ? names_width + end_gap_px + 4 : edge_px);

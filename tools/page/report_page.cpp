@@ -234,6 +234,14 @@ std::string answer(const PageInput& input) {
   return out + "</nav>\n";
 }
 
+// A name, or an object that has one.
+std::string model_of(const nlohmann::ordered_json& inputs) {
+  if (!inputs.is_object()) return "";
+  nlohmann::ordered_json model = inputs.value("model", nlohmann::ordered_json());
+  if (model.is_object()) model = model.value("name", nlohmann::ordered_json());
+  return model.is_string() ? model.get<std::string>() : "";
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> page_facts() {
@@ -251,10 +259,8 @@ PageInput page_of(const Report& report) {
   PageInput input;
   input.title = "kvart " + report.command;
   std::replace(input.title.begin(), input.title.end(), '.', ' ');
-  const auto model = report.inputs.is_object() ? report.inputs.find("model") : report.inputs.end();
-  if (model != report.inputs.end() && model->is_string()) {
-    input.title += ": " + model->get<std::string>();
-  }
+  const std::string model = model_of(report.inputs);
+  if (!model.empty()) input.title += ": " + model;
   input.verdict = report.verdict;
   input.flag = report.flag;
   input.facts = page_facts();

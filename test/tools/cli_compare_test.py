@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# `kvart compare`: differences, refusals and gates with their exit codes; --html of commands.
+# Argument: the program `kvart`.
+import copy
+import json
+import unittest
+
+from cli import LLAMA, Case, run
+
+DIVERGENCE = {
+    "schema": "kvart.eval.divergence.v1",
+    "version": "0.1.0",
+    "hashes": {"model": "8d1c", "text": "77ab"},
+    "row_keys": {"divergence": ["policy"]},
+    "divergence": [
+        {"policy": "f16", "kl_mean": 0, "perplexity": 17.0},
+        {"policy": "int4", "kl_mean": 0.0037, "perplexity": 17.1},
+        {"policy": "int4_g32", "kl_mean": 0.126, "perplexity": 18.2},
+    ],
+}
+NEEDLE = {
+    "schema": "kvart.eval.needle.v1",
+    "version": "0.1.0",
+    "hashes": {"model": "8d1c", "prompts": "11"},
+    "row_keys": {"needle": ["policy"]},
+    "needle": [
+        {"policy": "f16", "found": 8, "asked": 8},
+        {"policy": "int4", "found": 8, "asked": 8},
+        {"policy": "int4_g32", "found": 2, "asked": 8},
+    ],
+}
+JOINED = {"schema": "kvart.report.v1", "reports": [DIVERGENCE, NEEDLE]}
+
+
+class Compare(Case):
+    def report(self, name, base, **changes):
+        made = copy.deepcopy(base)
+        made.update(changes)
+        return self.write(name, json.dumps(made))
+
+    def setUp(self):
+        super().setUp()
+        self.a = self.report("a.json", JOINED)
+
+    def test_equal_files(self):
+        found, text = self.run_json("compare", self.a, self.a)
+        self.assertEqual(found["schema"], "kvart.compare.v1")
+        self.assertEqual(found["differences"], [])
+        self.assertEqual(found["verdict"]["values_that_differ"], 0)
+        self.assertIn("0 of 12 values differ", text)
+
+    def test_differences(self):
+        other = copy.deepcopy(JOINED)
+        other["reports"][0]["divergence"][1]["kl_mean"] = 0.0074
+        other["reports"][0]["divergence"].reverse()
+        b = self.write("b.json", json.dumps(other))
+        found, text = self.run_json("compare", self.a, b)
+        self.assertEqual(len(found["differences"]), 1)
+        row = found["differences"][0]
+        self.assertEqual((row["table"], row["row"], row["column"]),
+                         ("eval.divergence.divergence", "int4", "kl_mean"))
+        self.assertAlmostEqual(row["difference"], 0.0037)
+        self.assertAlmostEqual(row["ratio"], 2)
+        self.assertIn("1 of 12 values differ", text)
+
+    def test_other_hashes_and_schemas_are_refused(self):
+        a = self.report("d.json", DIVERGENCE)
+        b = self.report("e.json", DIVERGENCE, hashes={"model": "ffff", "text": "77ab"})
+        self.refused("compare", a, b, words=["not the same model", "8d1c and ffff", "--force"])
+        done = run("compare", a, b, "--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Compared all the same", done.stdout)
+        needle = self.report("n.json", NEEDLE)
+        for more in ([], ["--force"]):
+            self.refused("compare", a, needle, *more,
+                         words=["nothing to compare", "kvart.eval.needle.v1"])
+        self.refused("compare", self.a, a, words=["only", "a.json", "kvart.eval.needle.v1"])
+        self.assertEqual(run("compare", self.a, a, "--force").returncode, 0)
+
+    def test_gates(self):
+        for gates, code, words in (
+            (["--max-kld", "0.2"], 0, ["keeps every limit (3 checked)"]),
+            (["--max-kld", "0.126"], 0, ["keeps every limit"]),
+            (["--max-kld", "0.01"], 2, ["FAILED", "int4_g32 0.126 is beyond --max-kld 0.01"]),
+            (["--max-kld", "0.01", "--policy", "int4"], 0, ["(1 checked)"]),
+            (["--max-kld", "0"], 2, ["int4 0.0037", "int4_g32"]),
+            (["--min-needle", "0.25"], 0, ["keeps every limit"]),
+            (["--min-needle", "1"], 2, ["int4_g32 0.25 is beyond --min-needle 1"]),
+            (["--min-needle", "1", "--max-kld", "0.01", "--policy", "int4", "f16"], 0, ["(4"]),
+        ):
+            found, text = self.run_json("compare", self.a, self.a, *gates, code=code)
+            self.assertEqual(found["verdict"]["passed"], code == 0)
+            for word in words:
+                self.assertIn(word, text)
+
+    def test_gates_that_cannot_be_held(self):
+        d = self.report("d.json", DIVERGENCE)
+        self.refused("compare", d, d, "--min-needle", "0.5", words=["kvart eval needle", "d.json"])
+        self.refused("compare", d, d, "--max-kld", "1", "--policy", "int9",
+                     words=["int9 wasn't measured", "f16, int4, int4_g32"])
+        self.refused("compare", d, d, "--policy", "int4", words=["--policy"])
+        self.refused("compare", d, d, "--max-kld", "nan", words=["--max-kld"])
+        self.refused("compare", d, d, "--min-needle", "1.5", words=["--min-needle"])
+        cut = self.report("cut.json", DIVERGENCE, incomplete=True)
+        self.refused("compare", d, cut, "--max-kld", "1", words=["incomplete", "--force"])
+        self.assertEqual(run("compare", d, cut).returncode, 0)
+        self.assertEqual(run("compare", d, cut, "--max-kld", "1", "--force").returncode, 0)
+        rows = copy.deepcopy(DIVERGENCE["divergence"])
+        rows[1]["kl_mean"] = None
+        holes = self.report("holes.json", DIVERGENCE, divergence=rows)
+        done = run("compare", d, holes, "--max-kld", "1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("int4 has no value for --max-kld", done.stdout)
+
+    def test_wrong_files(self):
+        self.refused("compare", self.a, self.folder / "none.json", words=["none.json"])
+        self.refused("compare", self.a, self.folder, words=[str(self.folder)])
+        self.refused("compare", self.write("x.json", "{"), self.a, words=["x.json", "isn't JSON"])
+        self.refused("compare", self.write("y.json", "[" * 100000), self.a, words=["32 levels"])
+        self.refused("compare", self.a, self.a, "--json", self.a, words=["a.json"])
+        self.assertEqual(json.loads(self.a.read_text()), JOINED)
+
+    def test_what_commands_write_is_comparable(self):
+        config = self.write("config.json", json.dumps(LLAMA))
+        for command in (["bytes", config], ["plan", config, "--gpu", "H100"], ["formats"]):
+            one, two = self.folder / "one.json", self.folder / "two.json"
+            self.assertEqual(run(*command, "--json", one).returncode, 0)
+            more = [] if command[0] == "formats" else ["--context", "4k"]
+            self.assertEqual(run(*command, *more, "--json", two).returncode, 0)
+            found, _ = self.run_json("compare", one, one)
+            self.assertEqual(found["differences"], [])
+            self.assertGreater(found["verdict"]["values"], 10)
+            self.assertTrue(all(row["rows"] > 0 for row in found["tables"]))
+            self.assertEqual(run("compare", one, two).returncode, 0)
+
+    def test_the_page(self):
+        page = self.folder / "page.html"
+        done = run("compare", self.a, self.a, "--max-kld", "0.2", "--html", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        for part in ("<!DOCTYPE html>", "Divergence from full precision", "Facts found",
+                     "kvart.compare.v1", "--max-kld 0.2"):
+            self.assertIn(part, text)
+        self.refused("compare", self.a, self.a, "--html", self.a, words=["a.json"])
+        self.refused("compare", self.a, self.a, "--html", page, "--json", page, words=["two files"])
+
+
+if __name__ == "__main__":
+    unittest.main()
