@@ -42,6 +42,7 @@ void add_eval_options(CLI::App& command, EvalOptions* options) {
                     "Seconds after which it ends with what it has (default: no limit)");
   command.add_flag("-q,--quiet", options->quiet, "Nothing but errors on stderr");
   add_output_options(command, &options->files);
+  add_page_options(command, &options->files);
 }
 
 void add_policies_option(CLI::App& command, std::vector<std::string>* words) {

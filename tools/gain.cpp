@@ -114,6 +114,7 @@ void add_gain_command(CLI::App& app, int* exit_code) {
   add_threads_option(*command, &options->threads);
   command->add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   add_output_options(*command, &options->files);
+  add_page_options(*command, &options->files);
   command->footer(
       "Caches are filled with copies of a computed sequence, so that long contexts take no time to "
       "fill.\nCtrl-C ends it with what was measured until then.");

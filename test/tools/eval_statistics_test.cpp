@@ -277,6 +277,10 @@ TEST(Needles, APolicyIsKeptDamagedOrDestroyed) {
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 6, 7}), Retrieval::kept);
   EXPECT_EQ(retrieval(8, {0, 1}), Retrieval::destroyed);
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 6}), Retrieval::damaged);
+  // One lost and one gained is chance; two of eight lost and two gained as well, three are not.
+  EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 6, 9}), Retrieval::kept);
+  EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 9, 10}), Retrieval::kept);
+  EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 9, 10, 11}), Retrieval::damaged);
   EXPECT_EQ(retrieval(3, {0, 1, 2}), Retrieval::unknown);
 }
 

@@ -91,8 +91,9 @@ struct NeedleSummary {
 NeedleSummary needle_summary(const NeedleResult& result, size_t policy);
 
 enum class Retrieval { unknown, kept, damaged, destroyed };
-// unknown: the reference itself finds fewer than four. kept: at most one in twenty of those that it
-// finds is lost. destroyed: half of them or more.
+// unknown: the reference itself finds fewer than four. kept: of what it finds at most one in twenty
+// is lost more than is gained beyond it, and at most a quarter at all. destroyed: half of it or
+// more is lost.
 Retrieval retrieval_of(const NeedleSummary& summary);
 
 // single, multikey, multivalue, vt

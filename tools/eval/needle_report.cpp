@@ -464,7 +464,10 @@ NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
 
 Retrieval retrieval_of(const NeedleSummary& summary) {
   if (summary.reference_found < fewest_found) return Retrieval::unknown;
-  if (20 * summary.lost() <= summary.reference_found) return Retrieval::kept;
+  const bool few_lost = 4 * summary.lost() <= summary.reference_found;
+  if (few_lost && 20 * (summary.lost() - summary.gained) <= summary.reference_found) {
+    return Retrieval::kept;
+  }
   if (2 * summary.kept <= summary.reference_found) return Retrieval::destroyed;
   return Retrieval::damaged;
 }
