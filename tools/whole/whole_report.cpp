@@ -33,7 +33,6 @@ Json unfinished_json(const WholeResult& result, const std::string& key) {
 }
 
 Status save(const WholeResult& result, const std::string& path, const std::string& key) {
-  if (path.empty()) return {};
   const auto file = OutputFile::find(path);
   if (!file.ok()) return file.error();
   return file->write(unfinished_json(result, key)
@@ -148,15 +147,15 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
     result.interrupted = watch.interrupted();
     if (!report.ok() && result.interrupted) return result;
     if (!report.ok()) {
-      return Error{report.error().code, fmt::format("{}: {}", kind.name, report.error().message)};
-    }
-    if (!report->tables.empty()) {
+      result.failed.push_back(fmt::format("{}: {}", kind.name, report.error().message));
+    } else if (!report->tables.empty()) {
       result.sections.push_back(
           {std::string(kind.name), std::string(kind.title), std::move(*report)});
     }
     KVART_RETURN_IF_ERROR(save(result, path, key));
     if (result.interrupted) return result;
   }
+  if (result.sections.empty()) return Error{ErrorCode::invalid_argument, result.failed.front()};
   return result;
 }
 
@@ -164,7 +163,7 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
   Report report;
   report.command = "report";
   report.inputs["model"] = options.model;
-  report.incomplete = result.interrupted;
+  report.incomplete = result.interrupted || !result.failed.empty();
   const std::string& full = options.policies.front().word;
   Table table{"summary",
               "",
@@ -185,6 +184,9 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
   if (result.findings.gain_context_tokens > 0) {
     report.notes.push_back(fmt::format("sequences and tokens/s: at {} tokens a sequence.",
                                        result.findings.gain_context_tokens));
+  }
+  for (const std::string& failed : result.failed) {
+    report.notes.push_back("Not measured: " + failed);
   }
   const Choice choice = choose(result.findings);
   report.verdict = whole_verdict(result.findings, choice, full);

@@ -37,6 +37,7 @@ struct WholeSection {
 struct WholeResult {
   std::vector<WholeSection> sections;
   Findings findings;
+  std::vector<std::string> failed;  // sections that can't be measured of this model, and why
   bool interrupted = false;
 };
 
@@ -46,8 +47,8 @@ Result<WholeResult> read_unfinished(const std::string& path, const std::string& 
 // What must be equal for a run to go on.
 std::string run_key(const Model& model, const WholeOptions& options);
 
-// Measures what `before` lacks. Each section that is finished is saved to `path` (empty: nowhere).
-// Error: the first section that can't be measured, by its name.
+// Measures what `before` lacks. Each section that is finished is saved to `path`. Error: no section
+// can be measured, or the file can't be written.
 Result<WholeResult> measure_all(const Model& model, const WholeOptions& options, WholeResult before,
                                 const std::string& path, const std::string& key);
 
