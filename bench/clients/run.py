@@ -40,6 +40,7 @@ def parse_arguments():
     parser.add_argument("--requests", type=int, default=24, help="of GuideLLM, for each kind")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=32)
+    parser.add_argument("--threads", type=int, help="of the server; default: its own")
     parser.add_argument("--json", help="file for the figures")
     return parser.parse_args()
 
@@ -129,7 +130,7 @@ def serve(args, policy, tokenizer):
     """Both clients against a server with that policy."""
     server = Server(args.kvart, args.model, [
         "--kv-cache-dtype", policy, "--max-model-len", args.context, "--max-num-seqs", 8,
-        "--served-model-name", "served"])
+        "--served-model-name", "served", *(["--threads", args.threads] if args.threads else [])])
     try:
         url = f"http://127.0.0.1:{server.port}/v1/completions"
         figures = {"lm_eval": lm_eval(
