@@ -65,11 +65,11 @@ def newest(folder, name, pattern):
     return max(found, key=os.path.getmtime)
 
 
-def lm_eval(folder, name, model, model_args):
+def lm_eval(folder, name, model, model_args, *more):
     """Scores by task, and by task what was answered to each document."""
     run(folder, name, ["-m", "lm_eval", "run", "--model", model, "--model_args", model_args,
                        "--tasks", ",".join(TASKS), "--include_path", folder, "--log_samples",
-                       "--output_path", os.path.join(folder, name)])
+                       "--output_path", os.path.join(folder, name), *more])
     with open(newest(folder, name, "results_*.json"), encoding="utf-8") as opened:
         results = json.load(opened)["results"]
     scores = {task: results[task][score] for task, score in zip(TASKS, SCORES)}
@@ -183,7 +183,7 @@ def main():
                                     args.count])
     figures = {"transformers, f32": {"lm_eval": lm_eval(
         args.folder, "lm_eval_hf", "hf",
-        f"pretrained={exported},dtype=float32,max_length={args.context},device=cpu")}}
+        f"pretrained={exported},dtype=float32,max_length={args.context}", "--device", "cpu")}}
     for policy in args.policies:
         row = serve(args, policy, exported)
         row["apart"] = compare(row["lm_eval"], figures["transformers, f32"]["lm_eval"])

@@ -119,7 +119,7 @@ class Session {
   [[nodiscard]] virtual SessionStats stats() const = 0;
   // One entry for each layer; see SessionOptions::error_sample_interval. The same whatever the
   // number of threads.
-  [[nodiscard]] virtual std::vector<LayerError> layer_errors() const = 0;
+  [[nodiscard]] virtual std::span<const LayerError> layer_errors() const = 0;
   // A copy of the sealed bytes of block `block` of the sequence, of all layers that still hold it:
   // full ones first, then those of each window. Empty for a block that is open or a sink.
   [[nodiscard]] virtual std::vector<uint8_t> sealed_block(SequenceId sequence,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/no_memory.h"
 #include "cache/page_layout.h"
 #include "kvart/memory_plan.h"
 #include "kvart/result.h"
@@ -68,11 +69,6 @@ struct CacheStats : BlockCounts {  // of all groups
   int64_t host_blocks = 0, host_bytes_used = 0, host_bytes_total = 0;
   int64_t swapped_out_blocks = 0, swapped_in_blocks = 0, damaged_host_blocks = 0;
 };
-
-// The system has no memory for a list. A text so short that the string needs none of its own.
-inline Error no_memory() {
-  return {ErrorCode::out_of_memory, "no memory left"};
-}
 
 class KvCache {
  public:

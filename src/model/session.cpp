@@ -120,9 +120,8 @@ class ModelSession : public Session {
             .swapped_in_blocks = s.swapped_in_blocks,
             .damaged_host_blocks = s.damaged_host_blocks};
   }
-  [[nodiscard]] std::vector<LayerError> layer_errors() const override {
-    const std::span<const LayerError> errors = attention_->errors();
-    return {errors.begin(), errors.end()};
+  [[nodiscard]] std::span<const LayerError> layer_errors() const override {
+    return attention_->errors();
   }
   [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId sequence,
                                                   int64_t block) const override {
