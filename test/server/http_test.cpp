@@ -48,14 +48,19 @@ TEST(Http, AnswersOnEachRoute) {
 // Bodies with scores are written by another thread; more requests follow on the connection.
 TEST(Http, AnswersWithScores) {
   const RunningServer server;
-  const std::string scored = post("/v1/completions", R"({"prompt": "hi", "logprobs": 2})");
+  const std::string scored =
+      post("/v1/completions", R"({"prompt": "hi", "max_tokens": 5, "logprobs": 2})");
   RawClient client(server.port());
   ASSERT_TRUE(client.send(scored + scored + post("/v1/completions", ask_text)));
   for (int i = 0; i < 3; ++i) {
     const Response response = client.response();
     EXPECT_EQ(response.status, 200);
     EXPECT_EQ(response.json()["choices"][0]["text"], "abcde");
-    EXPECT_EQ(response.json()["choices"][0]["logprobs"].is_null(), i == 2);
+    const Json logprobs = response.json()["choices"][0]["logprobs"];
+    EXPECT_EQ(logprobs.is_null(), i == 2);
+    if (i < 2) {
+      EXPECT_EQ(logprobs["tokens"].size(), 5u);
+    }
   }
 }
 
