@@ -53,6 +53,7 @@ struct StepResult {
 struct SessionStats {
   int64_t pages_total, pages_free, pages_cached, pages_referenced;
   int64_t slots_total, slots_free, slots_cached, slots_referenced;
+  int64_t parked_pages;  // of pages_cached, those that hold first blocks in full precision
   // Of the pages of one group of layers, the share that sequences hold, 0 to 1, where it is
   // largest: no group can lend another one a page, and none of them has to wait for a slot.
   double fullest_share;

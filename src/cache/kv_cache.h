@@ -63,7 +63,8 @@ struct BlockCounts {
 
 struct CacheStats : BlockCounts {  // of all groups
   double fullest_share = 0;        // of the group with the largest: referenced of all its pages
-  int64_t parked_slots = 0;        // cached blocks in full precision that lie in pages_cached
+  int64_t parked_slots = 0;        // cached blocks in full precision that lie in pages
+  int64_t parked_pages = 0;        // those pages, of pages_cached
   int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
   // Of host memory. A block that was damaged there is forgotten, not brought back.
   int64_t host_blocks = 0, host_bytes_used = 0, host_bytes_total = 0;

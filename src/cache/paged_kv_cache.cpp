@@ -536,6 +536,7 @@ CacheStats PagedKvCache::stats() const {
     sum.slots_cached += counts.slots_cached;
     sum.slots_referenced += counts.slots_referenced;
     sum.parked_slots += group.parked.count();
+    sum.parked_pages += group.parked.pages();
     if (counts.pages_total == 0) continue;
     const double share =
         static_cast<double>(counts.pages_referenced) / static_cast<double>(counts.pages_total);

@@ -109,6 +109,7 @@ class ModelSession : public Session {
             .slots_free = s.slots_free,
             .slots_cached = s.slots_cached,
             .slots_referenced = s.slots_referenced,
+            .parked_pages = s.parked_pages,
             .fullest_share = s.fullest_share,
             .prefix_queries_tokens = s.prefix_queries_tokens,
             .prefix_hits_tokens = s.prefix_hits_tokens,
