@@ -106,6 +106,8 @@ void add_http_options(CLI::App& command, ServeOptions* options) {
       ->envname("KVART_API_KEY");
   command.add_flag("--share-prefixes", server.share_prefixes,
                    "Requests with different keys share cached prefixes");
+  command.add_flag("--allow-reset", server.allow_reset,
+                   "With several keys, too, /reset_prefix_cache forgets the prefixes of all");
   add_repeated(command, "--cors-origin", &server.cors_origins, "ORIGIN",
                "A web page's origin that may ask; * for all");
   add_integer_option(command, "--max-connections", &server.max_connections, {1, 65536, ""},

@@ -15,7 +15,14 @@ def main():
     where = {"pretrained_model_name_or_path": os.path.dirname(os.path.abspath(path)),
              "gguf_file": os.path.basename(path)}
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
-    AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32).save_pretrained(folder)
+    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    # transformers writes no model that it has read from a GGUF file, though its weights are floats.
+    config = read.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    written = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    written.load_state_dict(read.state_dict())
+    written.save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def parse_arguments():
     parser.add_argument("--requests", type=int, default=24, help="of GuideLLM, for each kind")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=32)
+    parser.add_argument("--threads", type=int, help="of the server; default: its own")
     parser.add_argument("--json", help="file for the figures")
     return parser.parse_args()
 
@@ -64,11 +65,11 @@ def newest(folder, name, pattern):
     return max(found, key=os.path.getmtime)
 
 
-def lm_eval(folder, name, model, model_args):
+def lm_eval(folder, name, model, model_args, *more):
     """Scores by task, and by task what was answered to each document."""
     run(folder, name, ["-m", "lm_eval", "run", "--model", model, "--model_args", model_args,
                        "--tasks", ",".join(TASKS), "--include_path", folder, "--log_samples",
-                       "--output_path", os.path.join(folder, name)])
+                       "--output_path", os.path.join(folder, name), *more])
     with open(newest(folder, name, "results_*.json"), encoding="utf-8") as opened:
         results = json.load(opened)["results"]
     scores = {task: results[task][score] for task, score in zip(TASKS, SCORES)}
@@ -129,7 +130,7 @@ def serve(args, policy, tokenizer):
     """Both clients against a server with that policy."""
     server = Server(args.kvart, args.model, [
         "--kv-cache-dtype", policy, "--max-model-len", args.context, "--max-num-seqs", 8,
-        "--served-model-name", "served"])
+        "--served-model-name", "served", *(["--threads", args.threads] if args.threads else [])])
     try:
         url = f"http://127.0.0.1:{server.port}/v1/completions"
         figures = {"lm_eval": lm_eval(
@@ -182,7 +183,7 @@ def main():
                                     args.count])
     figures = {"transformers, f32": {"lm_eval": lm_eval(
         args.folder, "lm_eval_hf", "hf",
-        f"pretrained={exported},dtype=float32,max_length={args.context},device=cpu")}}
+        f"pretrained={exported},dtype=float32,max_length={args.context}", "--device", "cpu")}}
     for policy in args.policies:
         row = serve(args, policy, exported)
         row["apart"] = compare(row["lm_eval"], figures["transformers, f32"]["lm_eval"])

@@ -22,6 +22,7 @@
 #include "kvart/result.h"
 #include "kvart/sampler.h"
 #include "kvart/session.h"
+#include "kvart/shared_list.h"
 
 namespace kvart {
 
@@ -30,7 +31,7 @@ struct GenerationOptions {
   SamplingOptions sampling;             // choice i draws with the seed sampling.seed + i
   int64_t max_tokens = 16;              // 0: only the prompt is scored
   int64_t min_tokens = 0;               // before that many, nothing but max_tokens ends the answer
-  std::vector<std::string> stop;        // texts that end it; not empty ones
+  SharedList<std::string> stop;         // texts that end it; not empty ones
   std::vector<int32_t> stop_token_ids;  // tokens that end it, besides the model's own
   bool include_stop_text = false;       // the text that ended it is part of the answer
   bool ignore_eos = false;              // the model's own ends don't end it

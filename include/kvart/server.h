@@ -29,6 +29,8 @@ struct ServerOptions {
   // Requests with different keys share cached prefixes: how fast an answer begins then tells what
   // others have asked.
   bool share_prefixes = false;
+  // One of several keys may forget the cached prefixes of all (POST /reset_prefix_cache).
+  bool allow_reset = false;
   std::vector<std::string> cors_origins;  // web pages that may ask; "*": all
   // Names that a request's chat_template_kwargs may set.
   std::vector<std::string> template_names = {"enable_thinking", "thinking", "reasoning_effort"};

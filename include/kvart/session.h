@@ -53,6 +53,7 @@ struct StepResult {
 struct SessionStats {
   int64_t pages_total, pages_free, pages_cached, pages_referenced;
   int64_t slots_total, slots_free, slots_cached, slots_referenced;
+  int64_t parked_pages;  // of pages_cached, those that hold first blocks in full precision
   // Of the pages of one group of layers, the share that sequences hold, 0 to 1, where it is
   // largest: no group can lend another one a page, and none of them has to wait for a slot.
   double fullest_share;
@@ -128,7 +129,7 @@ class Session {
   [[nodiscard]] virtual SessionStats stats() const = 0;
   // One entry for each layer; see SessionOptions::error_sample_interval. The same whatever the
   // number of threads.
-  [[nodiscard]] virtual std::vector<LayerError> layer_errors() const = 0;
+  [[nodiscard]] virtual std::span<const LayerError> layer_errors() const = 0;
   // A copy of the sealed bytes of block `block` of the sequence, of all layers that still hold it:
   // full ones first, then those of each window. Empty for a block that is open or a sink.
   [[nodiscard]] virtual std::vector<uint8_t> sealed_block(SequenceId sequence,

@@ -9,9 +9,11 @@ namespace kvart {
 BlockGroup::BlockGroup(int window, BlockPool page_pool, BlockPool slot_pool)
     : pages(std::move(page_pool)),
       slots(std::move(slot_pool)),
+      parked(pages, slots.block_bytes()),
       window_(window),
       nodes_(static_cast<size_t>(pages.count()) + static_cast<size_t>(slots.count()),
-             PrefixIndex::none) {}
+             PrefixIndex::none),
+      dropped_at_(nodes_.size()) {}
 
 BlockPlace BlockGroup::place_of(int32_t block) const {
   if (block < pages.count()) return {block, -1};
@@ -22,6 +24,7 @@ void BlockGroup::forget_nodes() {
   for (BlockPool* pool : {&pages, &slots}) {
     while (pool->oldest_cached() >= 0) pool->discard(pool->oldest_cached());
   }
+  while (parked.oldest() != ParkedSlots::none) parked.drop(pages, parked.oldest());
   std::fill(nodes_.begin(), nodes_.end(), PrefixIndex::none);
 }
 
@@ -31,11 +34,16 @@ void BlockGroup::retain(BlockPlace place) {
 }
 
 void BlockGroup::drop(BlockPlace place) {
+  ++drops_;
   if (place.page >= 0) {
-    pages.drop(place.page, node(block_of({place.page, -1})) != PrefixIndex::none);
+    const int32_t block = block_of({place.page, -1});
+    dropped_at_[static_cast<size_t>(block)] = drops_;
+    pages.drop(place.page, node(block) != PrefixIndex::none);
   }
   if (place.slot >= 0) {
-    slots.drop(place.slot, node(block_of({-1, place.slot})) != PrefixIndex::none);
+    const int32_t block = block_of({-1, place.slot});
+    dropped_at_[static_cast<size_t>(block)] = drops_;
+    slots.drop(place.slot, node(block) != PrefixIndex::none);
   }
 }
 
@@ -49,9 +57,30 @@ void BlockGroup::discard(int32_t block) {
   }
 }
 
+bool BlockGroup::has_older(int64_t count, int64_t dropped_at) const {
+  int64_t found = pages.free_count();
+  for (int32_t page = pages.oldest_cached();
+       found < count && page >= 0 && this->dropped_at(page) < dropped_at;
+       page = pages.younger_cached(page)) {
+    ++found;
+  }
+  for (int32_t one = parked.oldest();
+       found < count && one != ParkedSlots::none && parked.dropped_at(one) < dropped_at;
+       one = parked.younger(one)) {
+    found += parked.pages_per_slot();
+  }
+  return found >= count;
+}
+
 BlockCounts BlockGroup::counts() const {
-  return {pages.count(), pages.free_count(), pages.cached_count(), pages.referenced_count(),
-          slots.count(), slots.free_count(), slots.cached_count(), slots.referenced_count()};
+  return {pages.count(),
+          pages.free_count(),
+          pages.cached_count() + parked.pages(),
+          pages.referenced_count() - parked.pages(),
+          slots.count(),
+          slots.free_count(),
+          slots.cached_count(),
+          slots.referenced_count()};
 }
 
 }  // namespace kvart

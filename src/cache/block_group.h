@@ -1,5 +1,6 @@
 // BlockGroup: the blocks of the layers that see the same tokens. Sealed pages, full-precision
-// slots, and for each of both the index node that names it.
+// slots, for each of both the index node that names it and when it was dropped; and slots that are
+// parked in pages.
 //
 // Blocks carry one number in the index: page p is p, slot s is pages + s.
 #pragma once
@@ -9,6 +10,7 @@
 
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
+#include "cache/parked_slots.h"
 #include "cache/prefix_index.h"
 
 namespace kvart {
@@ -36,16 +38,27 @@ class BlockGroup {
 
   void retain(BlockPlace place);
   void drop(BlockPlace place);
+  // When the block was dropped for the last time: drops are counted.
+  [[nodiscard]] int64_t dropped_at(int32_t block) const {
+    return dropped_at_[static_cast<size_t>(block)];
+  }
   // Makes a cached block, page or slot, free; no node names it.
   void discard(int32_t block);
+  // Whether so many pages are free, or would be without what was dropped before that time: cached
+  // pages and parked slots.
+  [[nodiscard]] bool has_older(int64_t count, int64_t dropped_at) const;
+  // Pages of parked slots count as cached ones.
   [[nodiscard]] BlockCounts counts() const;
 
   BlockPool pages;
   BlockPool slots;
+  ParkedSlots parked;
 
  private:
   int window_;
   std::vector<int32_t> nodes_;
+  std::vector<int64_t> dropped_at_;
+  int64_t drops_ = 0;
 };
 
 }  // namespace kvart

@@ -13,7 +13,7 @@ BlockPool::BlockPool(Arena arena, int32_t count, size_t block_bytes, bool poison
       block_bytes_(block_bytes),
       poison_free_blocks_(poison_free_blocks),
       blocks_(index(count)),
-      links_(index(count) + 1) {
+      cached_(index(count)) {
   KVART_CHECK(count >= 0 && (block_bytes == 0 || arena_.bytes() / block_bytes >= index(count)),
               "%d blocks of %zu bytes in %zu", count, block_bytes, arena_.bytes());
   free_.reserve(index(count));
@@ -32,7 +32,8 @@ void BlockPool::retain(int32_t block) {
   Block& entry = blocks_[index(block)];
   KVART_CHECK(entry.state != State::free, "block %d is free", block);
   if (entry.state == State::cached) {
-    unlink(block);
+    cached_.remove(block);
+    --cached_count_;
     entry.state = State::referenced;
   }
   ++entry.references;
@@ -44,7 +45,8 @@ void BlockPool::drop(int32_t block, bool keep) {
   if (--entry.references > 0) return;
   if (keep) {
     entry.state = State::cached;
-    link_youngest(block);
+    cached_.add(block);
+    ++cached_count_;
   } else {
     add_free(block);
   }
@@ -52,28 +54,14 @@ void BlockPool::drop(int32_t block, bool keep) {
 
 void BlockPool::discard(int32_t block) {
   KVART_CHECK(is_cached(block), "block %d", block);
-  unlink(block);
+  cached_.remove(block);
+  --cached_count_;
   add_free(block);
 }
 
 uint8_t* BlockPool::data(int32_t block) const {
   KVART_CHECK(block >= 0 && block < count(), "block %d of %d", block, count());
   return arena_.data() + index(block) * block_bytes_;
-}
-
-void BlockPool::link_youngest(int32_t block) {
-  Link& anchor = links_.back();
-  links_[index(block)] = {anchor.previous, -1};
-  link(anchor.previous).next = block;
-  anchor.previous = block;
-  ++cached_count_;
-}
-
-void BlockPool::unlink(int32_t block) {
-  const Link removed = links_[index(block)];
-  link(removed.previous).next = removed.next;
-  link(removed.next).previous = removed.previous;
-  --cached_count_;
 }
 
 void BlockPool::add_free(int32_t block) {

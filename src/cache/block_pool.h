@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cache/age_list.h"
 #include "cache/arena.h"
 
 namespace kvart {
@@ -28,9 +29,9 @@ class BlockPool {
   void discard(int32_t block);
 
   // The cached block that was dropped the longest ago, or -1.
-  [[nodiscard]] int32_t oldest_cached() const { return links_.back().next; }
+  [[nodiscard]] int32_t oldest_cached() const { return cached_.oldest(); }
   // The cached block dropped next after `block`, or -1.
-  [[nodiscard]] int32_t younger_cached(int32_t block) const { return next_of(block); }
+  [[nodiscard]] int32_t younger_cached(int32_t block) const { return cached_.younger(block); }
 
   [[nodiscard]] int32_t references(int32_t block) const { return blocks_[index(block)].references; }
   [[nodiscard]] bool is_cached(int32_t block) const {
@@ -57,19 +58,8 @@ class BlockPool {
     int32_t references = 0;
     State state = State::free;
   };
-  // The cached blocks in order of age, a ring: the last link is the ring's anchor, -1 names it.
-  struct Link {
-    int32_t previous = -1;
-    int32_t next = -1;
-  };
 
   [[nodiscard]] static size_t index(int32_t block) { return static_cast<size_t>(block); }
-  [[nodiscard]] Link& link(int32_t block) {
-    return block < 0 ? links_.back() : links_[index(block)];
-  }
-  [[nodiscard]] int32_t next_of(int32_t block) const { return links_[index(block)].next; }
-  void link_youngest(int32_t block);
-  void unlink(int32_t block);
   void add_free(int32_t block);
   [[nodiscard]] bool is_poisoned(int32_t block) const;
 
@@ -78,7 +68,7 @@ class BlockPool {
   bool poison_free_blocks_;
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  // last in, first out: recently used memory is warm
-  std::vector<Link> links_;
+  AgeList cached_;
   int32_t cached_count_ = 0;
 };
 

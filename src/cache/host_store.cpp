@@ -59,7 +59,7 @@ HostStore::HostStore(Arena arena, size_t chunk_bytes, size_t most_blocks)
       chunk_bytes_(chunk_bytes),
       chunks_(arena_.bytes() / chunk_bytes),
       blocks_(most_blocks),
-      links_(most_blocks + 1) {
+      by_age_(most_blocks) {
   unused_.reserve(most_blocks);
   clear();
 }
@@ -71,7 +71,7 @@ void HostStore::clear() {
   first_free_ = count > 0 ? 0 : none;
   free_chunks_ = chunks_.size();
   std::fill(blocks_.begin(), blocks_.end(), Block{});
-  std::fill(links_.begin(), links_.end(), Link{});
+  by_age_.clear();
   unused_.clear();
   for (int32_t block = most_blocks() - 1; block >= 0; --block) unused_.push_back(block);
   used_blocks_ = 0;
@@ -112,11 +112,7 @@ int32_t HostStore::store(const Label& label, const uint8_t* bytes, size_t size) 
     std::memcpy(to, bytes + offset, part);
   });
   block.checksum = checksum_of(block);
-
-  Link& anchor = links_.back();
-  link(index) = {anchor.previous, none};
-  link(anchor.previous).next = index;
-  anchor.previous = index;
+  by_age_.add(index);
   ++used_blocks_;
   return index;
 }
@@ -131,22 +127,15 @@ void HostStore::load(int32_t block, uint8_t* to) const {
   });
 }
 
-void HostStore::unlink(int32_t block) {
-  const Link removed = link(block);
-  link(removed.previous).next = removed.next;
-  link(removed.next).previous = removed.previous;
-  link(block) = {};
-}
-
 void HostStore::hold(int32_t block) {
   KVART_CHECK(contains(block) && !at(block).held, "stored block %d", block);
-  unlink(block);
+  by_age_.remove(block);
   at(block).held = true;
 }
 
 void HostStore::drop(int32_t block) {
   KVART_CHECK(contains(block), "stored block %d", block);
-  if (!at(block).held) unlink(block);
+  if (!at(block).held) by_age_.remove(block);
   int32_t last = at(block).first_chunk;
   size_t chunks = 1;
   for (; chunks_[static_cast<size_t>(last)] != none; ++chunks) {
@@ -185,12 +174,12 @@ void HostStore::check_integrity() const {
   KVART_CHECK(std::all_of(seen.begin(), seen.end(), [](bool one) { return one; }),
               "a chunk is lost");
   int32_t before = none;
-  for (int32_t block = oldest(); block != none; block = links_[static_cast<size_t>(block)].next) {
+  for (int32_t block = oldest(); block != none; block = by_age_.younger(block)) {
     KVART_CHECK(contains(block) && !at(block).held && --listed >= 0, "stored block %d", block);
-    KVART_CHECK(links_[static_cast<size_t>(block)].previous == before, "stored block %d", block);
+    KVART_CHECK(by_age_.older(block) == before, "stored block %d", block);
     before = block;
   }
-  KVART_CHECK(listed == 0 && links_.back().previous == before, "%d blocks on no list", listed);
+  KVART_CHECK(listed == 0 && by_age_.youngest() == before, "%d blocks on no list", listed);
 }
 
 }  // namespace kvart

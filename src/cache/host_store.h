@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/age_list.h"
 #include "cache/arena.h"
 #include "kvart/result.h"
 
@@ -44,7 +45,7 @@ class HostStore {
   void drop(int32_t block);
   void clear();
   // The block that was stored the longest ago and isn't held, or none.
-  [[nodiscard]] int32_t oldest() const { return links_.back().next; }
+  [[nodiscard]] int32_t oldest() const { return by_age_.oldest(); }
 
   [[nodiscard]] const Label& label(int32_t block) const { return at(block).label; }
   [[nodiscard]] size_t size_bytes(int32_t block) const { return at(block).bytes; }
@@ -72,18 +73,10 @@ class HostStore {
     bool in_use = false;
     bool held = false;
   };
-  // The stored blocks in order of age, a ring: the last link is the ring's anchor, none names it.
-  struct Link {
-    int32_t previous = none;
-    int32_t next = none;
-  };
 
   HostStore(Arena arena, size_t chunk_bytes, size_t most_blocks);
   [[nodiscard]] const Block& at(int32_t block) const { return blocks_[static_cast<size_t>(block)]; }
   [[nodiscard]] Block& at(int32_t block) { return blocks_[static_cast<size_t>(block)]; }
-  [[nodiscard]] Link& link(int32_t block) {
-    return block < 0 ? links_.back() : links_[static_cast<size_t>(block)];
-  }
   [[nodiscard]] size_t chunks_for(size_t bytes) const {
     return (bytes + chunk_bytes_ - 1) / chunk_bytes_;
   }
@@ -94,13 +87,12 @@ class HostStore {
   template <class Visit>
   void for_chunks(const Block& block, const Visit& visit) const;
   [[nodiscard]] uint64_t checksum_of(const Block& block) const;
-  void unlink(int32_t block);
 
   Arena arena_;
   size_t chunk_bytes_;
   std::vector<int32_t> chunks_;  // the one after it, of its block or of the free ones; or none
   std::vector<Block> blocks_;
-  std::vector<Link> links_;
+  AgeList by_age_;               // those that aren't held
   std::vector<int32_t> unused_;  // blocks that are not in use
   int32_t first_free_ = none;
   size_t free_chunks_ = 0;

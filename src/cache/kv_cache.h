@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/no_memory.h"
 #include "cache/page_layout.h"
 #include "kvart/memory_plan.h"
 #include "kvart/result.h"
@@ -62,16 +63,13 @@ struct BlockCounts {
 
 struct CacheStats : BlockCounts {  // of all groups
   double fullest_share = 0;        // of the group with the largest: referenced of all its pages
+  int64_t parked_slots = 0;        // cached blocks in full precision that lie in pages
+  int64_t parked_pages = 0;        // those pages, of pages_cached
   int64_t prefix_hits_tokens = 0, prefix_queries_tokens = 0, evictions = 0;
   // Of host memory. A block that was damaged there is forgotten, not brought back.
   int64_t host_blocks = 0, host_bytes_used = 0, host_bytes_total = 0;
   int64_t swapped_out_blocks = 0, swapped_in_blocks = 0, damaged_host_blocks = 0;
 };
-
-// The system has no memory for a list. A text so short that the string needs none of its own.
-inline Error no_memory() {
-  return {ErrorCode::out_of_memory, "no memory left"};
-}
 
 class KvCache {
  public:
@@ -109,12 +107,13 @@ class KvCache {
   // were evicted. Precondition: nothing was written since, none of it committed.
   virtual void unreserve(SequenceId) = 0;
 
-  // Brings the blocks of `tokens` behind the sequence's own back from host memory, as long as their
-  // bytes are what they were and there is room that no other sequence holds: whole blocks, at most
-  // tokens.size() - 1 tokens, and as start does only if all is there that queries behind them see.
-  // They are committed and in the index as if computed, and count as cached_tokens(). Returns the
-  // committed length. Error out_of_memory: nothing changed. Precondition: the sequence has what
-  // start gave it, `tokens` are those given to start.
+  // Brings the blocks of `tokens` behind the sequence's own back from host memory, or from the
+  // pages in which they are parked, as long as their bytes are what they were and there is room
+  // that no other sequence holds: whole blocks, at most tokens.size() - 1 tokens, and as start does
+  // only if all is there that queries behind them see. They are committed and in the index as if
+  // computed, and count as cached_tokens(). Returns the committed length. Error out_of_memory:
+  // nothing changed. Precondition: the sequence has what start gave it, `tokens` are those given to
+  // start.
   virtual Result<int64_t> restore(SequenceId, std::span<const int32_t> tokens) = 0;
 
   // The tokens up to `length` are final. Full blocks enter the prefix index (unless `poisoned` was
@@ -142,7 +141,9 @@ class KvCache {
 
   // Ends the sequence. Committed full blocks stay in the prefix index until they are evicted: least
   // recently used first, in a full group children before parents. With host memory they go there,
-  // and those that have been there the longest are forgotten. Idempotent for ids that have ended.
+  // and those that have been there the longest are forgotten. Without it a sink block whose slot is
+  // needed moves to pages that are free or have been unused for longer. Idempotent for ids that
+  // have ended.
   virtual void release(SequenceId) = 0;
 
   // NaN or Inf in this sequence: nothing of it that isn't in the index yet will ever be shared.

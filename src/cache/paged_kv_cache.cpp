@@ -61,10 +61,11 @@ PagedKvCache::PagedKvCache(const CacheConfig& config, PageLayout page_layout,
       slot_layout_(std::move(slot_layout)),
       sink_blocks_(config.policy.sink_blocks),
       prefix_caching_(config.prefix_caching),
+      parks_(prefix_caching_ && sink_blocks_ > 0 && !host),
       groups_(std::move(groups)),
       host_(std::move(host)),
       index_(prefix_caching_ ? index_capacity(config.plan, host_ ? host_->most_blocks() : 0) : 0,
-             static_cast<int>(host_ ? 2 * groups_.size() : groups_.size()), origin,
+             static_cast<int>(host_ || parks_ ? 2 * groups_.size() : groups_.size()), origin,
              config.prefix_key_bits),
       rooms_(groups_.size()) {}
 
@@ -390,7 +391,9 @@ void PagedKvCache::share_place(size_t group, int32_t node, BlockPlace& place) {
     blocks.set_node(own, node);
     // The same bytes, computed again.
     const int32_t stored = host_block(node, group);
+    const int32_t parked = parked_block(node, group);
     if (stored != HostStore::none) forget_host_block(stored);
+    if (parked != ParkedSlots::none) forget_parked(group, parked);
   } else {
     const BlockPlace twin = blocks.place_of(indexed);
     blocks.retain(twin);
@@ -532,6 +535,8 @@ CacheStats PagedKvCache::stats() const {
     sum.slots_free += counts.slots_free;
     sum.slots_cached += counts.slots_cached;
     sum.slots_referenced += counts.slots_referenced;
+    sum.parked_slots += group.parked.count();
+    sum.parked_pages += group.parked.pages();
     if (counts.pages_total == 0) continue;
     const double share =
         static_cast<double>(counts.pages_referenced) / static_cast<double>(counts.pages_total);

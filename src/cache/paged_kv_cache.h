@@ -15,6 +15,10 @@
 // With host memory an evicted block goes there, and its node names it there: a block is at one of
 // both places. So nodes stay without a block of the full group; what holds is that whoever has one
 // has all ancestors' too.
+//
+// Without it a slot that must be given away is first of all parked: copied into pages that are free
+// or were dropped before it. Then its node names it there, which counts as having the block; but to
+// be read it must come back to a slot, as a block from host memory must.
 #pragma once
 
 #include <memory>
@@ -168,18 +172,31 @@ class PagedKvCache final : public KvCache {
   [[nodiscard]] Status check_room() const;
   void make_room();
   void make_room_in(size_t group);
-  void evict_slot(size_t group);
-  // The child whose block of the full group is not in host memory, or none.
+  // `pages` more have to stay free.
+  void evict_slot(size_t group, int64_t pages);
+  bool park_slot(size_t group, int32_t slot, int64_t pages);
+  // Evicts what of the group's pages was dropped the longest ago, a cached one or a parked slot.
+  void evict_oldest_page(size_t group);
+  // The child whose block of the full group is here, parked perhaps, or none.
   [[nodiscard]] int32_t child_with_block(int32_t node) const;
   // A node whose blocks are all unreferenced, without such children.
   void evict_node(int32_t node);
   void evict_block(size_t group, int32_t block);
   void forget_block(size_t group, int32_t block);
+  void forget_parked(size_t group, int32_t parked);
   bool forget_any_block();
 
+  // The row of the index for the group's blocks that are somewhere else.
+  [[nodiscard]] int elsewhere(size_t group) const {
+    return static_cast<int>(groups_.size() + group);
+  }
   // The group's block in host memory, or none.
   [[nodiscard]] int32_t host_block(int32_t node, size_t group) const {
-    return host_ ? index_.block(node, static_cast<int>(groups_.size() + group)) : HostStore::none;
+    return host_ ? index_.block(node, elsewhere(group)) : HostStore::none;
+  }
+  // The group's parked block, or none.
+  [[nodiscard]] int32_t parked_block(int32_t node, size_t group) const {
+    return parks_ ? index_.block(node, elsewhere(group)) : ParkedSlots::none;
   }
   void swap_out(size_t group, int32_t block);
   void forget_host_block(int32_t block);
@@ -192,6 +209,8 @@ class PagedKvCache final : public KvCache {
   void keep_path(Sequence& sequence, std::span<const FoundBlock> path, int64_t end);
   void swap_in_path(Sequence& sequence, std::span<const FoundBlock> path, int64_t end);
   [[nodiscard]] BlockPlace swap_in(size_t group, int32_t node);
+  [[nodiscard]] BlockPlace unpark(size_t group, int32_t node);
+  void name_place(size_t group, int32_t node, BlockPlace place);
 
   [[nodiscard]] bool is_sink(int64_t block) const { return block < sink_blocks_; }
   void share_block(Sequence& sequence, int64_t block);
@@ -206,14 +225,18 @@ class PagedKvCache final : public KvCache {
   void check_index(size_t group) const;
   void check_eviction_order() const;
   void check_host() const;
+  void check_parked(size_t group) const;
+  // When the full group's block was dropped; -1 while it is in use.
+  [[nodiscard]] int64_t age_of(int32_t node) const;
 
   PageLayout page_layout_;
   PageLayout slot_layout_;
   int64_t sink_blocks_;
   bool prefix_caching_;
+  bool parks_;  // slots in pages: there are sinks to keep, and no host memory
   std::vector<BlockGroup> groups_;
   std::optional<HostStore> host_;
-  // For each node the groups' blocks; with host memory then those that are there.
+  // For each node the groups' blocks, and then those in host memory or parked, if there are such.
   PrefixIndex index_;
   std::vector<Room> rooms_;  // one for each group; kept to save allocations
   std::unordered_map<SequenceId, Sequence> sequences_;

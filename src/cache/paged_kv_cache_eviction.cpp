@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/check.h"
 #include "cache/paged_kv_cache.h"
 
 namespace kvart {
@@ -41,21 +42,52 @@ void PagedKvCache::make_room() {
 void PagedKvCache::make_room_in(size_t group) {
   const Room room = rooms_[group];
   BlockGroup& blocks = groups_[group];
-  // Slots first: a cached slot of a full group takes the pages behind it along.
-  while (blocks.slots.free_count() < room.slots) evict_slot(group);
-  while (blocks.pages.free_count() < room.pages) {
-    const int32_t page = blocks.block_of({blocks.pages.oldest_cached(), -1});
-    if (blocks.is_full_attention()) {
-      evict_node(blocks.node(page));
-    } else {
-      evict_block(group, page);
-    }
+  // Slots first: a cached slot of a full group takes the pages behind it along, or moves into
+  // pages.
+  while (blocks.slots.free_count() < room.slots) evict_slot(group, room.pages);
+  while (blocks.pages.free_count() < room.pages) evict_oldest_page(group);
+}
+
+void PagedKvCache::evict_oldest_page(size_t group) {
+  const BlockGroup& blocks = groups_[group];
+  const int32_t page = blocks.pages.oldest_cached();
+  const int32_t parked = blocks.parked.oldest();
+  KVART_CHECK(page >= 0 || parked != ParkedSlots::none, "no page of group %zu is cached", group);
+  const bool is_parked = page < 0 || (parked != ParkedSlots::none &&
+                                      blocks.parked.dropped_at(parked) < blocks.dropped_at(page));
+  if (blocks.is_full_attention()) {
+    evict_node(is_parked ? blocks.parked.node(parked) : blocks.node(page));
+  } else if (is_parked) {
+    forget_parked(group, parked);
+  } else {
+    evict_block(group, page);
   }
 }
 
-// The oldest cached slot and, in a full group, everything behind it, children before parents.
-void PagedKvCache::evict_slot(size_t group) {
-  const int32_t slot = groups_[group].block_of({-1, groups_[group].slots.oldest_cached()});
+// Without a copy all that is behind the slot would be lost with it, however many pages are free.
+// What is older gives way, and no more than that: it would be evicted before the slot anyway.
+bool PagedKvCache::park_slot(size_t group, int32_t slot, int64_t pages) {
+  BlockGroup& blocks = groups_[group];
+  const int32_t block = blocks.block_of({-1, slot});
+  const int64_t dropped_at = blocks.dropped_at(block);
+  const int64_t free = blocks.parked.pages_per_slot() + pages;
+  if (!parks_ || !blocks.has_older(free, dropped_at)) return false;
+  while (blocks.pages.free_count() < free) evict_oldest_page(group);
+  const int32_t node = blocks.node(block);
+  const int32_t parked =
+      blocks.parked.park(blocks.pages, blocks.slots.data(slot), node, dropped_at);
+  index_.name_block(node, elsewhere(group), parked);
+  index_.forget_block(node, static_cast<int>(group));
+  blocks.discard(block);
+  return true;
+}
+
+// The oldest cached slot is parked; else it goes and, in a full group, everything behind it,
+// children before parents.
+void PagedKvCache::evict_slot(size_t group, int64_t pages) {
+  const int32_t oldest = groups_[group].slots.oldest_cached();
+  if (park_slot(group, oldest, pages)) return;
+  const int32_t slot = groups_[group].block_of({-1, oldest});
   if (!groups_[group].is_full_attention()) return evict_block(group, slot);
   const int32_t top = groups_[group].node(slot);
   int32_t node = top;
@@ -73,7 +105,8 @@ void PagedKvCache::evict_slot(size_t group) {
 
 int32_t PagedKvCache::child_with_block(int32_t node) const {
   int32_t child = index_.first_child(node);
-  while (child != PrefixIndex::none && index_.block(child, 0) == PrefixIndex::none) {
+  while (child != PrefixIndex::none && index_.block(child, 0) == PrefixIndex::none &&
+         parked_block(child, 0) == ParkedSlots::none) {
     child = index_.next_sibling(child);
   }
   return child;
@@ -84,7 +117,9 @@ int32_t PagedKvCache::child_with_block(int32_t node) const {
 void PagedKvCache::evict_node(int32_t node) {
   for (size_t g = groups_.size(); g-- > 0;) {
     const int32_t block = index_.block(node, static_cast<int>(g));
+    const int32_t parked = parked_block(node, g);
     if (block != PrefixIndex::none) evict_block(g, block);
+    if (parked != ParkedSlots::none) forget_parked(g, parked);
   }
 }
 
@@ -100,6 +135,13 @@ void PagedKvCache::forget_block(size_t group, int32_t block) {
   ++evictions_;
 }
 
+void PagedKvCache::forget_parked(size_t group, int32_t parked) {
+  const int32_t node = groups_[group].parked.node(parked);
+  groups_[group].parked.drop(groups_[group].pages, parked);
+  index_.forget_block(node, elsewhere(group));
+  ++evictions_;
+}
+
 // For a free node of the index: what is in host memory first, and where there is no full group then
 // what is cached. False: neither is there.
 bool PagedKvCache::forget_any_block() {
@@ -110,8 +152,14 @@ bool PagedKvCache::forget_any_block() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int32_t page = groups_[g].pages.oldest_cached();
     const int32_t slot = groups_[g].slots.oldest_cached();
-    if (page < 0 && slot < 0) continue;
-    forget_block(g, groups_[g].block_of(page >= 0 ? BlockPlace{page, -1} : BlockPlace{-1, slot}));
+    const int32_t parked = groups_[g].parked.oldest();
+    if (parked != ParkedSlots::none) {
+      forget_parked(g, parked);
+    } else if (page >= 0 || slot >= 0) {
+      forget_block(g, groups_[g].block_of(page >= 0 ? BlockPlace{page, -1} : BlockPlace{-1, slot}));
+    } else {
+      continue;
+    }
     return true;
   }
   return false;

@@ -1,6 +1,6 @@
-// The second tier of the prefix cache: evicted blocks go to host memory, and come back when a
-// sequence of the same text starts again. Only indexed blocks are ever evicted, so only final bytes
-// move.
+// The second tier of the prefix cache: evicted blocks go to host memory, or sink blocks to pages,
+// and come back when a sequence of the same text starts again. Only indexed blocks are ever
+// evicted, so only final bytes move.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -51,7 +51,7 @@ std::vector<PagedKvCache::FoundBlock> PagedKvCache::find_behind(
 }
 
 // The most blocks that the sequence can have with those of the path: all are somewhere that queries
-// behind them see, and there is room for those in host memory beside the others.
+// behind them see, and there is room for those that come back beside the others.
 int64_t PagedKvCache::longest_restorable(const Sequence& sequence,
                                          std::span<const FoundBlock> path) const {
   const int64_t first = sequence.committed / block_tokens;
@@ -70,11 +70,13 @@ int64_t PagedKvCache::longest_restorable(const Sequence& sequence,
       all = taken[n * groups + g];
       const int32_t block = index_.block(path[n].node, static_cast<int>(g));
       const int32_t stored = host_block(path[n].node, g);
+      const bool parked = parked_block(path[n].node, g) != ParkedSlots::none;
       const BlockPlace place = block == PrefixIndex::none ? BlockPlace{} : group.place_of(block);
       if (stored != HostStore::none) ++(host_->label(stored).is_slot ? all.slots : all.pages);
+      if (parked) ++all.slots;
       if (place.page >= 0 && group.pages.is_cached(place.page)) ++all.pages;
       if (place.slot >= 0 && group.slots.is_cached(place.slot)) ++all.slots;
-      const bool there = block != PrefixIndex::none || stored != HostStore::none;
+      const bool there = block != PrefixIndex::none || stored != HostStore::none || parked;
       unbroken[g] = there ? unbroken[g] + 1 : 0;
       const int64_t seen = group.first_visible(end);
       const Room& before = taken[static_cast<size_t>(std::max(seen, first) - first) * groups + g];
@@ -101,7 +103,7 @@ int32_t PagedKvCache::damaged_block(const Sequence& sequence, std::span<const Fo
   return HostStore::none;
 }
 
-// What is there stays there: the sequence refers to it, or it is held in host memory.
+// What is there stays there: the sequence refers to it, or it is held where it is.
 void PagedKvCache::keep_path(Sequence& sequence, std::span<const FoundBlock> path, int64_t end) {
   const int64_t first = sequence.committed / block_tokens;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -113,6 +115,8 @@ void PagedKvCache::keep_path(Sequence& sequence, std::span<const FoundBlock> pat
       if (here != PrefixIndex::none) {
         places[static_cast<size_t>(block)] = groups_[g].place_of(here);
         groups_[g].retain(places[static_cast<size_t>(block)]);
+      } else if (parked_block(node, g) != ParkedSlots::none) {
+        groups_[g].parked.hold(parked_block(node, g));
       } else {
         host_->hold(host_block(node, g));
       }
@@ -127,7 +131,8 @@ void PagedKvCache::swap_in_path(Sequence& sequence, std::span<const FoundBlock> 
     for (size_t g = 0; g < groups_.size(); ++g) {
       BlockPlace& place = sequence.tables[g].places[static_cast<size_t>(block)];
       if (block < groups_[g].first_visible(end) || place.page >= 0 || place.slot >= 0) continue;
-      place = swap_in(g, path[static_cast<size_t>(block - first)].node);
+      const int32_t node = path[static_cast<size_t>(block - first)].node;
+      place = parked_block(node, g) != ParkedSlots::none ? unpark(g, node) : swap_in(g, node);
     }
   }
 }
@@ -142,11 +147,30 @@ BlockPlace PagedKvCache::swap_in(size_t group, int32_t node) {
   BlockPlace place;
   (is_slot ? place.slot : place.page) = is_slot ? to.slots.take() : to.pages.take();
   host_->load(stored, is_slot ? to.slots.data(place.slot) : to.pages.data(place.page));
-  index_.name_block(node, static_cast<int>(group), to.block_of(place));
-  to.set_node(to.block_of(place), node);
+  name_place(group, node, place);
   forget_host_block(stored);
   ++swapped_in_blocks_;
   return place;
+}
+
+BlockPlace PagedKvCache::unpark(size_t group, int32_t node) {
+  const int32_t parked = parked_block(node, group);
+  std::fill(rooms_.begin(), rooms_.end(), Room{});
+  rooms_[group] = {0, 1};
+  make_room_in(group);
+  BlockGroup& to = groups_[group];
+  const BlockPlace place = {-1, to.slots.take()};
+  to.parked.load(to.pages, parked, to.slots.data(place.slot));
+  name_place(group, node, place);
+  to.parked.drop(to.pages, parked);
+  index_.forget_block(node, elsewhere(group));
+  return place;
+}
+
+void PagedKvCache::name_place(size_t group, int32_t node, BlockPlace place) {
+  BlockGroup& to = groups_[group];
+  index_.name_block(node, static_cast<int>(group), to.block_of(place));
+  to.set_node(to.block_of(place), node);
 }
 
 Result<int64_t> PagedKvCache::restore(SequenceId id, std::span<const int32_t> tokens) try {
@@ -156,7 +180,7 @@ Result<int64_t> PagedKvCache::restore(SequenceId id, std::span<const int32_t> to
   KVART_CHECK(tokens.size() >= sequence.tokens.size() &&
                   std::equal(sequence.tokens.begin(), sequence.tokens.end(), tokens.begin()),
               "sequence %d was started with other tokens", id);
-  if (!host_ || !sequence.shareable) return sequence.committed;
+  if (!(host_ || parks_) || !sequence.shareable) return sequence.committed;
   std::vector<FoundBlock> path;
   int64_t end = 0;
   while (true) {
@@ -181,6 +205,8 @@ Result<int64_t> PagedKvCache::restore(SequenceId id, std::span<const int32_t> to
   sequence.tip = last.node;
   sequence.key = last.key;
   sequence.tokens.assign(known.begin(), known.end());
+  // What was parked never left the cache.
+  if (parks_) prefix_hits_tokens_ += (end - first) * block_tokens;
   sequence.committed = sequence.cached = sequence.rollback_floor = end * block_tokens;
   drop_unseen(sequence);
   return sequence.committed;

@@ -49,6 +49,7 @@ void PagedKvCache::check_integrity() const {
     groups_[g].slots.check_integrity();
     check_references(g);
     check_index(g);
+    check_parked(g);
   }
   if (groups_[0].is_full_attention()) check_eviction_order();
   if (host_) check_host();
@@ -155,8 +156,10 @@ void PagedKvCache::check_references(size_t group) const {
                   "open slot %d is shared", place.slot);
     }
   }
+  const std::vector<bool> parked = groups_[group].parked.check_integrity(page_pool);
   for (int32_t page = 0; page < page_pool.count(); ++page) {
-    KVART_CHECK(page_pool.references(page) == pages[static_cast<size_t>(page)].references,
+    const auto index = static_cast<size_t>(page);
+    KVART_CHECK(page_pool.references(page) == pages[index].references + (parked[index] ? 1 : 0),
                 "page %d", page);
   }
   for (int32_t slot = 0; slot < slot_pool.count(); ++slot) {
@@ -187,27 +190,29 @@ void PagedKvCache::check_index(size_t group) const {
   KVART_CHECK(named == 0, "%d blocks more than nodes", named);
 }
 
-// In a full group every node has a block, or its blocks are all in host memory and so are those of
-// its descendants. A block that is not referenced has only descendants that are not, dropped before
-// it: what eviction relies on. No node has a block in another group that is in use while that one
-// is not.
-void PagedKvCache::check_eviction_order() const {
+int64_t PagedKvCache::age_of(int32_t node) const {
   const BlockGroup& full = groups_[0];
-  std::vector<int32_t> age(static_cast<size_t>(full.pages.count() + full.slots.count()), -1);
-  int32_t next_age = 0;
-  for (int32_t page = full.pages.oldest_cached(); page >= 0;
-       page = full.pages.younger_cached(page)) {
-    age[static_cast<size_t>(full.block_of({page, -1}))] = next_age++;
-  }
-  for (int32_t slot = full.slots.oldest_cached(); slot >= 0;
-       slot = full.slots.younger_cached(slot)) {
-    age[static_cast<size_t>(full.block_of({-1, slot}))] = next_age++;
-  }
-  const auto age_of = [&](int32_t node) { return age[static_cast<size_t>(index_.block(node, 0))]; };
+  const int32_t parked = parked_block(node, 0);
+  if (parked != ParkedSlots::none) return full.parked.dropped_at(parked);
+  const int32_t block = index_.block(node, 0);
+  const BlockPlace place = full.place_of(block);
+  const bool cached =
+      place.page >= 0 ? full.pages.is_cached(place.page) : full.slots.is_cached(place.slot);
+  return cached ? full.dropped_at(block) : -1;
+}
+
+// In a full group every node has a block, parked perhaps, or its blocks are all in host memory and
+// so are those of its descendants. A block that is not referenced has only descendants that are
+// not, dropped before it: what eviction relies on. No node has a block in another group that is in
+// use while that one is not.
+void PagedKvCache::check_eviction_order() const {
+  const auto is_here = [&](int32_t node) {
+    return index_.block(node, 0) != PrefixIndex::none || parked_block(node, 0) != ParkedSlots::none;
+  };
   for (int32_t node = 0; node < index_.end(); ++node) {
     if (!index_.contains(node)) continue;
     const int32_t parent = index_.parent(node);
-    if (index_.block(node, 0) == PrefixIndex::none) {
+    if (!is_here(node)) {
       KVART_CHECK(host_, "node %d has no block", node);
       for (size_t g = 1; g < groups_.size(); ++g) {
         KVART_CHECK(index_.block(node, static_cast<int>(g)) == PrefixIndex::none,
@@ -215,7 +220,7 @@ void PagedKvCache::check_eviction_order() const {
       }
       continue;
     }
-    KVART_CHECK(parent == PrefixIndex::none || index_.block(parent, 0) != PrefixIndex::none,
+    KVART_CHECK(parent == PrefixIndex::none || is_here(parent),
                 "node %d has a block, its parent %d has none", node, parent);
     if (parent != PrefixIndex::none && age_of(parent) >= 0) {
       KVART_CHECK(age_of(node) >= 0 && age_of(node) < age_of(parent),
@@ -230,6 +235,22 @@ void PagedKvCache::check_eviction_order() const {
                   "block %d of group %zu is in use", block, g);
     }
   }
+}
+
+// Nodes and parked blocks name each other, and a block is at one place only.
+void PagedKvCache::check_parked(size_t group) const {
+  const ParkedSlots& parked = groups_[group].parked;
+  int64_t named = 0;
+  for (int32_t node = 0; node < index_.end(); ++node) {
+    const int32_t block = parked_block(node, group);
+    if (block == ParkedSlots::none) continue;
+    ++named;
+    KVART_CHECK(parked.contains(block) && parked.node(block) == node &&
+                    index_.block(node, static_cast<int>(group)) == PrefixIndex::none,
+                "node %d, parked block %d", node, block);
+  }
+  KVART_CHECK(named == parked.count(), "%lld parked blocks have a node, of %lld",
+              static_cast<long long>(named), static_cast<long long>(parked.count()));
 }
 
 // Nodes and blocks in host memory name each other, and a block is at one place only.

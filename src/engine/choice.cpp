@@ -16,7 +16,13 @@ Choice::Choice(const ChoiceSource& source, std::vector<int32_t> prompt, int inde
       sampler_(&options_.sampling, options_.sampling.seed + static_cast<uint64_t>(index),
                source.buffers),
       stream_(source.model->text_stream(options_.show_special_tokens)),
-      stops_(&options_.stop) {}
+      stops_(options_.stop) {
+  // An answer goes on where the prompt ended: a space that begins it is no beginning of a text,
+  // where some vocabularies have one that nobody wrote.
+  for (const int32_t token : tokens_) {
+    if (!stream_->push(token).empty()) break;
+  }
+}
 
 ChoiceOutput Choice::next(std::span<const float> logits) {
   ChoiceOutput out;

@@ -1,5 +1,9 @@
 // ModelEngine: one step, and what its logits lead to.
+#include <algorithm>
+#include <new>
+
 #include "base/check.h"
+#include "base/no_memory.h"
 #include "engine/model_engine.h"
 #include "engine/token_scores.h"
 
@@ -20,17 +24,54 @@ void ModelEngine::run(std::span<const ScheduledWork> work) {
     step_.push_back(request);
     tokens += item.count;
   }
-  const auto results = session_->step(step_);
   stats_.steps += 1;
   stats_.step_tokens.add(static_cast<double>(tokens));
-  for (size_t i = 0; i < work.size(); ++i) finish_work(work[i], results[i]);
+  if (const auto results = step(step_)) {
+    for (size_t i = 0; i < work.size(); ++i) finish_work(work[i], (*results)[i]);
+    return;
+  }
+  // One of them may take more than there is, logits of a whole prompt perhaps: one by one, so that
+  // it ends alone.
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (has_ended(work[i])) continue;
+    if (const auto result = step({&step_[i], 1})) {
+      finish_work(work[i], result->front());
+    } else {
+      end_request(request_of(work[i].id), FinishReason::error, no_memory());
+    }
+  }
+}
+
+std::optional<std::span<const StepResult>> ModelEngine::step(
+    std::span<const StepRequest> requests) try {
+  const auto results = session_->step(requests);
+  const bool no_memory_for_any = std::all_of(results.begin(), results.end(), [](const auto& one) {
+    return !one.status.ok() && one.status.error().code == ErrorCode::out_of_memory;
+  });
+  if (no_memory_for_any) return std::nullopt;
+  return results;
+} catch (const std::bad_alloc&) {
+  return std::nullopt;
+}
+
+// Another choice of its request met an error in this step.
+bool ModelEngine::has_ended(const ScheduledWork& work) const {
+  return active_.at(request_of(work.id)).choices[choice_of(work.id)].finished;
 }
 
 void ModelEngine::finish_work(const ScheduledWork& work, const StepResult& result) {
+  if (has_ended(work)) return;
+  try {
+    use_result(work, result);
+  } catch (const std::bad_alloc&) {
+    end_request(request_of(work.id), FinishReason::error, no_memory());
+  }
+}
+
+void ModelEngine::use_result(const ScheduledWork& work, const StepResult& result) {
   const int64_t id = request_of(work.id);
   Active& active = active_.at(id);
   const size_t choice = choice_of(work.id);
-  if (active.choices[choice].finished) return;  // another choice of it met an error in this step
   if (!result.status.ok()) {
     end_request(id, FinishReason::error, result.status.error());
     return;
@@ -80,7 +121,7 @@ void ModelEngine::finish_prompt(int64_t id, Active& active, std::span<const floa
     active.prompt_scored = true;
     active.state->add_prompt_scores(std::move(active.prompt_scores));
     memory_.use_prefix_cache(entry_of(id, 0), true);
-    scheduler_.set_chunk_max(entry_of(id, 0), -1);
+    scheduler_.set_scored(entry_of(id, 0), false);
   }
   if (active.request.options.max_tokens == 0) {
     end_request(id, FinishReason::length, {});
@@ -93,11 +134,10 @@ void ModelEngine::finish_prompt(int64_t id, Active& active, std::span<const floa
     SchedulerEntry entry = add_choice(id, active, active.choices.front().choice->tokens());
     const int64_t computed = entry.tokens;
     entry.tokens += 1;
+    scheduler_.add(entry);
     if (scheduler_.can_run_more() && memory_.fork(entry_of(id, 0), entry.id)) {
-      scheduler_.add_running(entry, computed);
-    } else {
-      scheduler_.add(entry);  // it is computed again later, from cached blocks
-    }
+      scheduler_.set_running(entry.id, computed);
+    }  // else it is computed again later, from cached blocks
   }
   active.prompt_done = true;
   for (size_t i = 0; i < active.choices.size(); ++i) {

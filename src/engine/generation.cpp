@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 namespace kvart {
 
@@ -25,7 +26,8 @@ GenerationState::GenerationState(size_t choices, int64_t prompt_tokens, int64_t 
     : notify_(std::move(notify)),
       waker_(std::move(waker)),
       output_tokens_max_(output_tokens_max),
-      untaken_tokens_(choices) {
+      untaken_tokens_(choices),
+      ended_(choices) {
   usage_.prompt_tokens = prompt_tokens;
 }
 
@@ -34,6 +36,7 @@ GenerationOutput GenerationState::take() {
   bool was_full = false;
   {
     const std::lock_guard lock(mutex_);
+    if (rest_ != FinishReason::none) hand_out_ends();
     std::swap(taken, output_);
     // What has ended stays known.
     output_.finished = taken.finished;
@@ -58,11 +61,41 @@ GenerationUsage GenerationState::usage() const {
 }
 
 bool GenerationState::has_nothing() const {
-  return output_.choices.empty() && output_.prompt_scores.empty();
+  return output_.choices.empty() && output_.prompt_scores.empty() && rest_ == FinishReason::none;
+}
+
+ChoiceOutput& GenerationState::output_of(int choice) {
+  for (ChoiceOutput& output : output_.choices) {
+    if (output.choice == choice) return output;
+  }
+  ChoiceOutput& added = output_.choices.emplace_back();
+  added.choice = choice;
+  return added;
+}
+
+// Here, as the reader's thread may fail for want of memory: then it tries again.
+void GenerationState::hand_out_ends() {
+  output_.choices.reserve(ended_.size());
+  for (size_t i = 0; i < ended_.size(); ++i) {
+    if (!ended_[i]) output_of(static_cast<int>(i)).finish = rest_;
+    ended_[i] = true;
+  }
+  rest_ = FinishReason::none;
 }
 
 void GenerationState::notify_if_new(bool had_nothing) {
-  if (had_nothing && notify_) notify_();
+  if (!notify_ || !(had_nothing || owes_notify_)) return;
+  try {
+    notify_();
+    owes_notify_ = false;
+  } catch (const std::bad_alloc&) {
+    owes_notify_ = true;
+  }
+}
+
+bool GenerationState::tell_again() {
+  notify_if_new(false);
+  return !owes_notify_;
 }
 
 void GenerationState::add(ChoiceOutput&& output, int64_t sampled_tokens) {
@@ -72,21 +105,20 @@ void GenerationState::add(ChoiceOutput&& output, int64_t sampled_tokens) {
     usage_.completion_tokens += sampled_tokens;
     if (output.text.empty() && output.tokens.empty() && output.finish == FinishReason::none) return;
     had_nothing = has_nothing();
-    untaken_tokens_[static_cast<size_t>(output.choice)] +=
-        static_cast<int64_t>(output.tokens.size());
-    const auto found =
-        std::find_if(output_.choices.begin(), output_.choices.end(),
-                     [&](const ChoiceOutput& other) { return other.choice == output.choice; });
-    if (found == output_.choices.end()) {
-      output_.choices.push_back(std::move(output));
+    const auto index = static_cast<size_t>(output.choice);
+    untaken_tokens_[index] += static_cast<int64_t>(output.tokens.size());
+    ChoiceOutput& all = output_of(output.choice);
+    if (all.text.empty() && all.tokens.empty()) {
+      all = std::move(output);
     } else {
-      found->text += output.text;
-      found->tokens.insert(found->tokens.end(), output.tokens.begin(), output.tokens.end());
-      std::move(output.scores.begin(), output.scores.end(), std::back_inserter(found->scores));
-      found->finish = output.finish;
-      found->stop_text = std::move(output.stop_text);
-      found->stop_token = output.stop_token;
+      all.text += output.text;
+      all.tokens.insert(all.tokens.end(), output.tokens.begin(), output.tokens.end());
+      std::move(output.scores.begin(), output.scores.end(), std::back_inserter(all.scores));
+      all.finish = output.finish;
+      all.stop_text = std::move(output.stop_text);
+      all.stop_token = output.stop_token;
     }
+    ended_[index] = all.finish != FinishReason::none;
   }
   notify_if_new(had_nothing);
 }
@@ -111,9 +143,15 @@ void GenerationState::count_preemption() {
   usage_.preemptions += 1;
 }
 
-void GenerationState::set_error(const Status& error) {
-  const std::lock_guard lock(mutex_);
-  output_.error = error;
+void GenerationState::end_rest(FinishReason reason, Status error) {
+  bool had_nothing = false;
+  {
+    const std::lock_guard lock(mutex_);
+    had_nothing = has_nothing();
+    if (!error.ok()) output_.error = std::move(error);
+    rest_ = reason;
+  }
+  notify_if_new(had_nothing);
 }
 
 void GenerationState::finish() {

@@ -40,26 +40,35 @@ class GenerationState {
   void add_prompt_scores(std::vector<ScoredToken> scores);
   void set_cached(int64_t tokens);
   void count_preemption();
-  // Why it is going to end with FinishReason::error: said before any choice ends with that.
-  void set_error(const Status& error);
-  // The request has ended.
+  // Ends all choices that have not ended. error: why, for FinishReason::error. Needs no memory.
+  void end_rest(FinishReason reason, Status error);
+  // The request has ended. Needs no memory.
   void finish();
+  // The reader could not be told of something new, for want of memory: tells it again. False: it
+  // still can't be.
+  bool tell_again();
   [[nodiscard]] bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
   // More of a choice lies here than a reader may leave.
   [[nodiscard]] bool is_full(int choice) const;
 
  private:
   void notify_if_new(bool had_nothing);
-  [[nodiscard]] bool has_nothing() const;  // with mutex_ held
+  // With mutex_ held:
+  [[nodiscard]] bool has_nothing() const;
+  ChoiceOutput& output_of(int choice);
+  void hand_out_ends();
 
   std::function<void()> notify_;
   std::shared_ptr<Waker> waker_;
   int64_t output_tokens_max_;
   std::atomic<bool> cancelled_{false};
+  bool owes_notify_ = false;  // of the engine's thread
   mutable std::mutex mutex_;
   // Below it: what was not taken yet.
   GenerationOutput output_;
-  std::vector<int64_t> untaken_tokens_;  // of each choice
+  std::vector<int64_t> untaken_tokens_;     // of each choice
+  std::vector<bool> ended_;                 // of each choice, as far as the reader can know
+  FinishReason rest_ = FinishReason::none;  // of the choices that haven't; take() says so
   GenerationUsage usage_;
 };
 

@@ -2,8 +2,10 @@
 #include "engine/model_engine.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
+#include "base/no_memory.h"
 #include "engine/check_request.h"
 
 namespace kvart {
@@ -23,6 +25,24 @@ class GenerationHandle final : public Generation {
   std::shared_ptr<GenerationState> state_;
 };
 
+// Whoever has to be told again, for want of memory, isn't told at once.
+constexpr auto tell_again_after = std::chrono::milliseconds(10);
+
+Error error_or_no_memory(ErrorCode code, const char* text) {
+  try {
+    return {code, text};
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  }
+}
+
+// Of all scored prompts in a step together: each of their tokens has a row of logits.
+int64_t scored_tokens(const Model& model) {
+  constexpr int64_t logits_bytes_max = int64_t{64} << 20;
+  const auto row_bytes = static_cast<int64_t>(sizeof(float)) * model.config().vocab;
+  return std::max<int64_t>(1, logits_bytes_max / row_bytes);
+}
+
 std::vector<int32_t> ends_of(const Model& model) {
   std::vector<int32_t> ends;
   for (int32_t token = 0; token < model.config().vocab; ++token) {
@@ -39,8 +59,9 @@ ModelEngine::ModelEngine(const Model& model, const EngineOptions& options,
       options_(options),
       session_(std::move(session)),
       model_ends_(ends_of(model)),
-      scheduler_({options.session.max_step_tokens, options.max_running}),
+      scheduler_({options.session.max_step_tokens, options.max_running, scored_tokens(model)}),
       memory_(*session_) {
+  step_.reserve(static_cast<size_t>(options.max_running));
   publish();
   thread_ = std::thread([this] { loop(); });
 }
@@ -57,14 +78,17 @@ ModelEngine::~ModelEngine() {
 }
 
 Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest request,
-                                                        std::function<void()> notify) {
+                                                        std::function<void()> notify) try {
   Status refusal =
       check_request(request, model_.config().vocab, options_.session.context_tokens, model_ends_);
-  std::shared_ptr<GenerationState> state;
+  States place;
+  std::shared_ptr<Generation> handle;
   if (refusal.ok()) {
-    state = std::make_shared<GenerationState>(
+    auto state = std::make_shared<GenerationState>(
         static_cast<size_t>(request.choices), static_cast<int64_t>(request.prompt.size()),
         options_.output_tokens_max, std::move(notify), waker_);
+    handle = std::make_shared<GenerationHandle>(state);
+    place.push_back(std::move(state));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -78,11 +102,13 @@ Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest reques
       published_.refused += 1;
       return refusal.error();
     }
+    inbox_.push_back({std::move(request), std::move(place), Clock::now()});
     unfinished_ += 1;
-    inbox_.push_back({std::move(request), state, Clock::now()});
   }
   waker_->wake();
-  return std::shared_ptr<Generation>(std::make_shared<GenerationHandle>(std::move(state)));
+  return handle;
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
 void ModelEngine::reset_prefix_cache() {
@@ -121,7 +147,8 @@ void ModelEngine::loop() {
     publish();
     if (!idle) continue;
     if (is_over()) return;
-    waker_->wait_until(next_deadline());
+    const bool told = told_all_ && ended_.empty();
+    waker_->wait_until(told ? next_deadline() : Clock::now() + tell_again_after);
   }
 }
 
@@ -147,23 +174,40 @@ void ModelEngine::take_inbox() {
     std::swap(reset, reset_);
   }
   if (reset) session_->reset_prefix_cache();
-  for (Submitted& submitted : arrived) begin(std::move(submitted));
+  for (Submitted& submitted : arrived) begin_or_end(std::move(submitted));
 }
 
-void ModelEngine::begin(Submitted submitted) {
+void ModelEngine::begin_or_end(Submitted submitted) {
   const int64_t id = next_id_++;
-  Active& active = active_[id];
+  try {
+    // Its end needs no memory then.
+    if (finished_.capacity() <= active_.size()) finished_.reserve(2 * active_.size() + 1);
+    active_[id];
+  } catch (const std::bad_alloc&) {
+    stats_.finished[static_cast<size_t>(FinishReason::error)] += 1;
+    submitted.state.front()->end_rest(FinishReason::error, no_memory());
+    ending_.splice(ending_.end(), submitted.state);
+    return;
+  }
+  try {
+    begin(id, std::move(submitted));
+  } catch (const std::bad_alloc&) {
+    end_request(id, FinishReason::error, no_memory());
+  }
+}
+
+void ModelEngine::begin(int64_t id, Submitted submitted) {
+  Active& active = active_.at(id);
   active.request = std::move(submitted.request);
-  active.state = std::move(submitted.state);
+  active.state = submitted.state.front();
+  active.place = std::move(submitted.state);
   active.arrived = submitted.arrived;
   const GenerationOptions& options = active.request.options;
   active.prompt_scored = options.prompt_logprobs < 0;
   active.prompt_tokens = active.request.prompt.size();
-  active.ends = options.stop_token_ids;
-  if (!options.ignore_eos) {
-    active.ends.insert(active.ends.end(), model_ends_.begin(), model_ends_.end());
-  }
   active.unfinished = static_cast<size_t>(active.request.choices);
+  active.choices.reserve(active.unfinished);
+  active.ends = ends_of_answer(options, model_ends_);
   if (options.max_tokens == 0 && active.prompt_scored) {
     end_request(id, FinishReason::length, {});
     return;
@@ -175,24 +219,19 @@ void ModelEngine::begin(Submitted submitted) {
 SchedulerEntry ModelEngine::add_choice(int64_t id, Active& active, std::vector<int32_t> prompt) {
   const size_t choice = active.choices.size();
   const ChoiceSource source{&model_, &active.request.options, &active.ends, &sampling_};
-  ActiveChoice& added = active.choices.emplace_back();
-  added.choice = std::make_unique<Choice>(source, std::move(prompt), static_cast<int>(choice));
-  memory_.know(entry_of(id, choice), &added.choice->tokens(), active.request.salt);
+  auto made = std::make_unique<Choice>(source, std::move(prompt), static_cast<int>(choice));
+  memory_.know(entry_of(id, choice), &made->tokens(), active.request.salt);
+  active.choices.emplace_back().choice = std::move(made);  // there is room for it
   SchedulerEntry entry;
   entry.id = entry_of(id, choice);
   entry.priority = active.request.priority;
   entry.arrival = entry.id;
   entry.tokens = static_cast<int64_t>(active.prompt_tokens);
-  if (!active.prompt_scored) {
-    // Each row of a scored chunk has logits of its own.
-    constexpr int64_t logits_bytes_max = int64_t{64} << 20;
-    const auto row_bytes = static_cast<int64_t>(sizeof(float)) * model_.config().vocab;
-    entry.chunk_max = std::max<int64_t>(1, logits_bytes_max / row_bytes);
-  }
+  entry.scored = !active.prompt_scored;
   return entry;
 }
 
-// Cancelled ones, deadlines, slow readers.
+// Cancelled ones, deadlines, slow readers, those who have to be told again.
 void ModelEngine::look_after_requests() {
   bool cancel_all = false;
   {
@@ -200,8 +239,10 @@ void ModelEngine::look_after_requests() {
     cancel_all = cancel_all_;
   }
   const auto now = Clock::now();
+  told_all_ = true;
   for (auto& [id, active] : active_) {
     if (active.unfinished == 0) continue;
+    told_all_ = active.state->tell_again() && told_all_;
     if (cancel_all || active.state->cancelled()) {
       end_request(id, FinishReason::cancelled, {});
     } else if (active.request.deadline && now >= *active.request.deadline) {
@@ -234,20 +275,18 @@ void ModelEngine::note_changes() {
     }
   }
   if (const auto hopeless = scheduler_.hopeless()) {
-    end_request(request_of(*hopeless), FinishReason::error,
-                Error{ErrorCode::out_of_memory, "the cache has no room for the request"});
+    end_request(
+        request_of(*hopeless), FinishReason::error,
+        error_or_no_memory(ErrorCode::out_of_memory, "the cache has no room for the request"));
   }
 }
 
-void ModelEngine::end_request(int64_t id, FinishReason reason, const Status& error) {
+void ModelEngine::end_request(int64_t id, FinishReason reason, Status error) {
   Active& active = active_.at(id);
-  if (!error.ok()) active.state->set_error(error);
+  if (active.unfinished == 0) return;
+  active.state->end_rest(reason, std::move(error));
   for (size_t i = 0; i < static_cast<size_t>(active.request.choices); ++i) {
     if (i < active.choices.size() && active.choices[i].finished) continue;
-    ChoiceOutput out;
-    out.choice = static_cast<int>(i);
-    out.finish = reason;
-    active.state->add(std::move(out), 0);
     end_choice(id, active, i, reason);
   }
 }
@@ -283,22 +322,23 @@ void ModelEngine::end_choice(int64_t id, Active& active, size_t choice, FinishRe
 
 // Whoever hears that a request has finished finds it in the statistics, and its place free.
 void ModelEngine::remove_finished() {
-  if (finished_.empty()) return;
-  std::vector<std::shared_ptr<GenerationState>> ended;
   for (const int64_t id : finished_) {
-    ended.push_back(std::move(active_.extract(id).mapped().state));
+    ending_.splice(ending_.end(), active_.extract(id).mapped().place);
   }
   finished_.clear();
-  publish();
-  {
+  if (ending_.empty() && ended_.empty()) return;
+  if (!ending_.empty()) {
+    publish();
     const std::lock_guard lock(mutex_);
-    unfinished_ -= static_cast<int64_t>(ended.size());
-    untold_ = static_cast<int64_t>(ended.size());
+    unfinished_ -= static_cast<int64_t>(ending_.size());
+    untold_ += static_cast<int64_t>(ending_.size());
   }
-  for (const auto& state : ended) state->finish();
+  for (const auto& state : ending_) state->finish();
+  ended_.splice(ended_.end(), ending_);
+  ended_.remove_if([](const auto& state) { return state->tell_again(); });
   const std::lock_guard lock(mutex_);
-  untold_ = 0;
-  if (unfinished_ == 0) all_finished_.notify_all();
+  untold_ = static_cast<int64_t>(ended_.size());
+  if (unfinished_ == 0 && untold_ == 0) all_finished_.notify_all();
 }
 
 void ModelEngine::publish() {
@@ -306,7 +346,8 @@ void ModelEngine::publish() {
   stats_.waiting = scheduler_.waiting();
   stats_.paused = scheduler_.paused();
   stats_.session = session_->stats();
-  stats_.layer_errors = session_->layer_errors();
+  const std::span<const LayerError> errors = session_->layer_errors();
+  stats_.layer_errors.assign(errors.begin(), errors.end());
   const std::lock_guard lock(mutex_);
   stats_.refused = published_.refused;
   published_ = stats_;

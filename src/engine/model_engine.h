@@ -1,10 +1,15 @@
 // ModelEngine: the one Engine. Everything below the inbox belongs to the engine's thread.
+//
+// Where the system has no memory for what a request needs, that request ends with an error and the
+// others go on. What ending one takes is there before it begins.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -32,10 +37,12 @@ class ModelEngine final : public Engine {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Moving an element to another list needs no memory.
+  using States = std::list<std::shared_ptr<GenerationState>>;
 
   struct Submitted {
     GenerationRequest request;
-    std::shared_ptr<GenerationState> state;
+    States state;  // one
     Clock::time_point arrived;
   };
   struct ActiveChoice {
@@ -46,6 +53,7 @@ class ModelEngine final : public Engine {
   struct Active {  // a request that has not ended
     GenerationRequest request;
     std::shared_ptr<GenerationState> state;
+    States place;  // where it ends: the state once more
     size_t prompt_tokens = 0;
     std::vector<int32_t> ends;  // see ChoiceSource
     // The first one, which has the prompt; the others once that is computed: each takes memory.
@@ -73,20 +81,25 @@ class ModelEngine final : public Engine {
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] Clock::time_point next_deadline() const;
   void take_inbox();
-  void begin(Submitted submitted);
+  void begin(int64_t id, Submitted submitted);
+  void begin_or_end(Submitted submitted);
   // Makes the next choice and makes it known to the memory; the entry is for the scheduler.
   SchedulerEntry add_choice(int64_t id, Active& active, std::vector<int32_t> prompt);
   void look_after_requests();
   void note_changes();
 
   void run(std::span<const ScheduledWork> work);
+  // Nothing: the system has no memory for the step, and nothing of it was run.
+  std::optional<std::span<const StepResult>> step(std::span<const StepRequest> requests);
+  [[nodiscard]] bool has_ended(const ScheduledWork& work) const;
   void finish_work(const ScheduledWork& work, const StepResult& result);
+  void use_result(const ScheduledWork& work, const StepResult& result);
   void score_prompt(const ScheduledWork& work, Active& active, std::span<const float> logits);
   void finish_prompt(int64_t id, Active& active, std::span<const float> logits);
   void sample(int64_t id, Active& active, size_t choice, std::span<const float> logits);
   void count_token(Active& active, ActiveChoice& choice);
   void end_choice(int64_t id, Active& active, size_t choice, FinishReason reason);
-  void end_request(int64_t id, FinishReason reason, const Status& error);
+  void end_request(int64_t id, FinishReason reason, Status error);
   void remove_finished();
   void publish();
 
@@ -113,6 +126,9 @@ class ModelEngine final : public Engine {
   SessionMemory memory_;
   std::unordered_map<int64_t, Active> active_;
   std::vector<int64_t> finished_;
+  States ending_;         // requests that have ended, and are not counted so yet
+  States ended_;          // whose readers have to be told again
+  bool told_all_ = true;  // of what is new of those that have not ended
   int64_t next_id_ = 0;
   EngineStats stats_;
   std::vector<StepRequest> step_;

@@ -15,15 +15,24 @@ bool Scheduler::before(const Item& a, const Item& b) {
 
 void Scheduler::add(const SchedulerEntry& entry) {
   KVART_CHECK(entry.tokens > 0, "entry %lld has no tokens", static_cast<long long>(entry.id));
+  const size_t items = items_.size() + 1;
+  if (order_.capacity() < items) {
+    // By a factor, so that adding one by one stays cheap. An entry gets memory in a step once, so
+    // it loses it twice at most.
+    order_.reserve(2 * items);
+    work_.reserve(2 * items);
+    admitted_.reserve(2 * items);
+    preempted_.reserve(4 * items);
+  }
   const bool added = items_.emplace(entry.id, Item{.entry = entry}).second;
   KVART_CHECK(added, "entry %lld twice", static_cast<long long>(entry.id));
 }
 
-void Scheduler::add_running(const SchedulerEntry& entry, int64_t computed) {
-  KVART_CHECK(can_run_more() && computed <= entry.tokens, "entry %lld of %lld tokens",
-              static_cast<long long>(entry.id), static_cast<long long>(entry.tokens));
-  add(entry);
-  Item& item = get(entry.id);
+void Scheduler::set_running(EntryId id, int64_t computed) {
+  Item& item = get(id);
+  KVART_CHECK(can_run_more() && item.state == State::waiting && computed <= item.entry.tokens,
+              "entry %lld of %lld tokens", static_cast<long long>(id),
+              static_cast<long long>(item.entry.tokens));
   item.state = State::running;
   item.computed = computed;
 }
@@ -50,27 +59,27 @@ std::span<const ScheduledWork> Scheduler::plan(SequenceMemory& memory) {
   hopeless_.reset();
   blocked_ = false;
   left_ = limits_.step_tokens;
+  scored_left_ = limits_.scored_tokens;
   for (auto& [id, item] : items_) item.planned = 0;
-  const std::vector<Item*> order = in_order();
-  give_single_tokens(order, true, memory);
-  give_chunks(order, memory);
+  put_in_order();
+  give_single_tokens(true, memory);
+  give_chunks(memory);
   // What was held back for a chunk that found no room.
-  give_single_tokens(order, false, memory);
-  if (work_.empty() && !hopeless_) find_stuck(order);
+  give_single_tokens(false, memory);
+  if (work_.empty() && !hopeless_) find_stuck();
   return work_;
 }
 
 // A sequence that waits for one token keeps its reader waiting for the whole step, so those come
 // before the chunks of prompts that would fill it. `hold_back`: those behind the first chunk leave
 // it a token, or they could fill all steps before it.
-void Scheduler::give_single_tokens(const std::vector<Item*>& order, bool hold_back,
-                                   SequenceMemory& memory) {
+void Scheduler::give_single_tokens(bool hold_back, SequenceMemory& memory) {
   int64_t held_back = 0;
-  for (Item* item : order) {
+  for (Item* item : order_) {
     if (item->paused || item->planned > 0) continue;
-    if (item->state == State::waiting || item->remaining() > 1) {
+    if (item->state == State::waiting || (item->remaining() > 0 && !item->is_single())) {
       if (hold_back && !(item->state == State::waiting && blocked_)) held_back = 1;
-    } else if (item->remaining() == 1 && left_ > held_back) {
+    } else if (item->is_single() && left_ > held_back) {
       give(*item, 1, memory);
     }
   }
@@ -78,15 +87,15 @@ void Scheduler::give_single_tokens(const std::vector<Item*>& order, bool hold_ba
 
 // Chunks of prompts, new entries among them. Of those that wait nobody overtakes one that has to go
 // on waiting, or one that needs much would never get it.
-void Scheduler::give_chunks(const std::vector<Item*>& order, SequenceMemory& memory) {
-  for (Item* item : order) {
+void Scheduler::give_chunks(SequenceMemory& memory) {
+  for (Item* item : order_) {
     if (item->paused) continue;
     if (left_ == 0) return;
     if (item->state == State::running) {
-      if (item->remaining() > 1) give(*item, item->remaining(), memory);
+      if (!item->is_single()) give(*item, item->remaining(), memory);
     } else if (!blocked_ && !admit(*item, memory)) {
       blocked_ = true;
-      give_single_tokens(order, true, memory);  // what was held back for it
+      give_single_tokens(true, memory);  // what was held back for it
     }
   }
 }
@@ -106,8 +115,8 @@ bool Scheduler::admit(Item& item, SequenceMemory& memory) {
 }
 
 // The first that runs freely and yet found no room: those behind it have given theirs up.
-void Scheduler::find_stuck(const std::vector<Item*>& order) {
-  for (const Item* item : order) {
+void Scheduler::find_stuck() {
+  for (const Item* item : order_) {
     if (item->state != State::running || item->paused || item->remaining() == 0) continue;
     hopeless_ = item->entry.id;
     return;
@@ -117,11 +126,12 @@ void Scheduler::find_stuck(const std::vector<Item*>& order) {
 // Up to `count` tokens of the step for an entry that is running.
 void Scheduler::give(Item& item, int64_t count, SequenceMemory& memory) {
   count = std::min(count, left_);
-  if (item.entry.chunk_max > 0) count = std::min(count, item.entry.chunk_max);
+  if (item.entry.scored) count = std::min(count, scored_left_);
   if (count == 0) return;
   if (!reserve(item, count, memory)) return;
   item.planned = count;
   left_ -= count;
+  if (item.entry.scored) scored_left_ -= count;
   work_.push_back({item.entry.id, item.computed, count, count == item.remaining()});
 }
 
@@ -150,6 +160,7 @@ void Scheduler::preempt(Item& item, SequenceMemory& memory) {
   if (item.planned > 0) {
     std::erase_if(work_, [&](const ScheduledWork& work) { return work.id == item.entry.id; });
     left_ += item.planned;
+    if (item.entry.scored) scored_left_ += item.planned;
   }
   item.state = State::waiting;
   item.planned = 0;
@@ -197,13 +208,11 @@ bool Scheduler::is_running(EntryId id) const {
   return found != items_.end() && found->second.state == State::running;
 }
 
-std::vector<Scheduler::Item*> Scheduler::in_order() {
-  std::vector<Item*> order;
-  order.reserve(items_.size());
-  for (auto& [id, item] : items_) order.push_back(&item);
-  std::sort(order.begin(), order.end(),
+void Scheduler::put_in_order() {
+  order_.clear();
+  for (auto& [id, item] : items_) order_.push_back(&item);
+  std::sort(order_.begin(), order_.end(),
             [](const Item* a, const Item* b) { return before(*a, *b); });
-  return order;
 }
 
 Scheduler::Item& Scheduler::get(EntryId id) {

@@ -38,14 +38,16 @@ class SequenceMemory {
 struct SchedulerLimits {
   int64_t step_tokens = 512;  // of a step, at least 1
   int64_t max_running = 32;   // entries that hold memory, at least 1
+  // Of a step's tokens those of entries that are scored, at least 1: each has logits of its own.
+  int64_t scored_tokens = 512;
 };
 
 struct SchedulerEntry {
   EntryId id = 0;
-  int priority = 0;        // lower first
-  int64_t arrival = 0;     // lower first; unique
-  int64_t tokens = 0;      // known so far, at least 1: prompt and sampled ones
-  int64_t chunk_max = -1;  // tokens of it in one step; -1: no limit of its own
+  int priority = 0;     // lower first
+  int64_t arrival = 0;  // lower first; unique
+  int64_t tokens = 0;   // known so far, at least 1: prompt and sampled ones
+  bool scored = false;  // see SchedulerLimits::scored_tokens
 };
 
 // What one entry does in a step.
@@ -60,18 +62,20 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits) : limits_(limits) {}
 
+  // Takes all the memory that plan() needs for it, and may throw std::bad_alloc: then nothing has
+  // changed. Nothing else here needs any.
   void add(const SchedulerEntry& entry);
-  // An entry that has all its tokens but the last `entry.tokens - computed` in memory already.
-  // Precondition: can_run_more().
-  void add_running(const SchedulerEntry& entry, int64_t computed);
+  // An entry that waits has its first `computed` tokens in memory after all. Precondition:
+  // can_run_more().
+  void set_running(EntryId id, int64_t computed);
   [[nodiscard]] bool can_run_more() const;
   // Ends an entry. Its memory is released if it holds any. Idempotent.
   void remove(EntryId id, SequenceMemory& memory);
   // A paused entry doesn't run, and is the first to lose its memory.
   void set_paused(EntryId id, bool paused);
 
-  // Changes SchedulerEntry::chunk_max.
-  void set_chunk_max(EntryId id, int64_t tokens) { get(id).entry.chunk_max = tokens; }
+  // Changes SchedulerEntry::scored.
+  void set_scored(EntryId id, bool scored) { get(id).entry.scored = scored; }
 
   // The next step. Room for its tokens is reserved. Empty: nothing can run. The span is valid until
   // the next call.
@@ -101,14 +105,16 @@ class Scheduler {
     int64_t planned = 0;  // tokens in this step
 
     [[nodiscard]] int64_t remaining() const { return entry.tokens - computed; }
+    // A token after the prompt, or the prompt's last one.
+    [[nodiscard]] bool is_single() const { return remaining() == 1 && !entry.scored; }
   };
 
   [[nodiscard]] static bool before(const Item& a, const Item& b);
   [[nodiscard]] int64_t count(State state) const;
-  [[nodiscard]] std::vector<Item*> in_order();
+  void put_in_order();
   Item& get(EntryId id);
-  void give_single_tokens(const std::vector<Item*>& order, bool hold_back, SequenceMemory& memory);
-  void give_chunks(const std::vector<Item*>& order, SequenceMemory& memory);
+  void give_single_tokens(bool hold_back, SequenceMemory& memory);
+  void give_chunks(SequenceMemory& memory);
   void give(Item& item, int64_t count, SequenceMemory& memory);
   bool reserve(Item& item, int64_t count, SequenceMemory& memory);
   // The last of the running ones that comes behind `item`; or, with `lower_priority`, of those with
@@ -116,18 +122,20 @@ class Scheduler {
   Item* victim_for(const Item& item, bool lower_priority);
   void preempt(Item& item, SequenceMemory& memory);
   bool admit(Item& item, SequenceMemory& memory);
-  void find_stuck(const std::vector<Item*>& order);
+  void find_stuck();
   [[nodiscard]] bool start(Item& item, SequenceMemory& memory);
   [[nodiscard]] int64_t promised() const;
 
   SchedulerLimits limits_;
   std::unordered_map<EntryId, Item> items_;
+  std::vector<Item*> order_;  // of the last plan
   std::vector<ScheduledWork> work_;
   std::vector<EntryId> preempted_;
   std::vector<EntryId> admitted_;
   std::optional<EntryId> hopeless_;
-  int64_t left_ = 0;      // tokens of the step that nobody has yet
-  bool blocked_ = false;  // an entry has to go on waiting, and so have those behind it
+  int64_t left_ = 0;         // tokens of the step that nobody has yet
+  int64_t scored_left_ = 0;  // and of the scored ones
+  bool blocked_ = false;     // an entry has to go on waiting, and so have those behind it
 };
 
 }  // namespace kvart

@@ -5,8 +5,8 @@
 
 namespace kvart {
 
-StopMatcher::StopMatcher(const std::vector<std::string>* stops) : stops_(stops) {
-  for (const std::string& stop : *stops_) longest_ = std::max(longest_, stop.size());
+StopMatcher::StopMatcher(std::span<const std::string> stops) : stops_(stops) {
+  for (const std::string& stop : stops_) longest_ = std::max(longest_, stop.size());
 }
 
 bool StopMatcher::push(std::string_view piece) {
@@ -16,8 +16,8 @@ bool StopMatcher::push(std::string_view piece) {
   }
   tail_ += piece;
   size_t best_at = std::string::npos;
-  for (size_t i = 0; i < stops_->size(); ++i) {
-    const std::string& stop = (*stops_)[i];
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const std::string& stop = stops_[i];
     const size_t at = tail_.find(stop);
     if (at == std::string::npos) continue;
     if (at < best_at || (at == best_at && stop.size() > found().size())) {
@@ -45,7 +45,7 @@ void StopMatcher::skip(std::string_view piece) {
 size_t StopMatcher::settled() const {
   for (size_t begin = 0; begin < tail_.size(); ++begin) {
     const std::string_view end = std::string_view(tail_).substr(begin);
-    const bool may_grow = std::any_of(stops_->begin(), stops_->end(), [&](const std::string& stop) {
+    const bool may_grow = std::any_of(stops_.begin(), stops_.end(), [&](const std::string& stop) {
       return stop.size() > end.size() && std::string_view(stop).starts_with(end);
     });
     if (may_grow) return dropped_ + begin;

@@ -110,6 +110,7 @@ class ModelSession : public Session {
             .slots_free = s.slots_free,
             .slots_cached = s.slots_cached,
             .slots_referenced = s.slots_referenced,
+            .parked_pages = s.parked_pages,
             .fullest_share = s.fullest_share,
             .prefix_queries_tokens = s.prefix_queries_tokens,
             .prefix_hits_tokens = s.prefix_hits_tokens,
@@ -121,9 +122,8 @@ class ModelSession : public Session {
             .swapped_in_blocks = s.swapped_in_blocks,
             .damaged_host_blocks = s.damaged_host_blocks};
   }
-  [[nodiscard]] std::vector<LayerError> layer_errors() const override {
-    const std::span<const LayerError> errors = attention_->errors();
-    return {errors.begin(), errors.end()};
+  [[nodiscard]] std::span<const LayerError> layer_errors() const override {
+    return attention_->errors();
   }
   [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId sequence,
                                                   int64_t block) const override {

@@ -168,8 +168,8 @@ void Answer::begin(Part& part, std::string* events) {
   const std::string text = echoed(part, static_cast<size_t>(&part - parts_.data()));
   for (Choice& choice : part.choices) {
     choice.text = text;
-    if (choice.logprobs && request_.echo) choice.logprobs->add(part.prompt_scores, true);
     if (!request_.stream) continue;
+    if (choice.logprobs && request_.echo) choice.logprobs->add(part.prompt_scores, true);
     Json json;
     json["index"] = index_of(part, choice);
     if (request_.chat) {
@@ -204,18 +204,16 @@ void Answer::add_event(Json choice, const Part* first_of, std::string* events) {
 
 void Answer::take_choice(Part& part, ChoiceOutput& output, std::string* events) {
   Choice& choice = part.choices[static_cast<size_t>(output.choice)];
-  if (choice.logprobs) choice.logprobs->add(output.scores);
   choice.finish = output.finish;
   if (output.finish == FinishReason::stop) choice.stop_reason = stop_reason_of(output);
   if (!request_.stream) {
     choice.text += output.text;
     choice.tokens.insert(choice.tokens.end(), output.tokens.begin(), output.tokens.end());
-    if (request_.chat) {
-      choice.scores.insert(choice.scores.end(), std::make_move_iterator(output.scores.begin()),
-                           std::make_move_iterator(output.scores.end()));
-    }
+    choice.scores.insert(choice.scores.end(), std::make_move_iterator(output.scores.begin()),
+                         std::make_move_iterator(output.scores.end()));
     return;
   }
+  if (choice.logprobs) choice.logprobs->add(output.scores);
   const bool first = !std::exchange(choice.begun, true);
   add_event(chunk_choice(part, choice, output), first ? &part : nullptr, events);
 }
@@ -272,6 +270,8 @@ Json Answer::body_choice(const Part& part, Choice& choice) {
     json["logprobs"] = scored ? chat_logprobs(model_, choice.scores) : Json();
   } else {
     json["text"] = choice.text;
+    if (scored && request_.echo) choice.logprobs->add(part.prompt_scores, true);
+    if (scored) choice.logprobs->add(choice.scores);
     json["logprobs"] = scored ? choice.logprobs->take() : Json();
   }
   json["finish_reason"] = finish_name(choice.finish);

@@ -42,8 +42,12 @@ class Answer {
   [[nodiscard]] bool finished() const { return failed_.has_value() || all_finished(); }
   // Once it has finished: why it failed, or nothing.
   [[nodiscard]] const std::optional<ApiError>& failed() const { return failed_; }
-  // Of an answer that is no stream, once it has finished without a fault.
+  // Of an answer that is no stream, once it has finished without a fault. Takes long where there
+  // are many scores.
   [[nodiscard]] std::string body();
+  [[nodiscard]] bool has_scores() const {
+    return request_.options.logprobs >= 0 || request_.options.prompt_logprobs >= 0;
+  }
 
   [[nodiscard]] const ApiRequest& request() const { return request_; }
 
@@ -51,7 +55,7 @@ class Answer {
   struct Choice {
     std::string text;
     std::vector<int32_t> tokens;
-    std::vector<ScoredToken> scores;
+    std::vector<ScoredToken> scores;  // of an answer that is no stream
     std::unique_ptr<CompletionLogprobs> logprobs;
     FinishReason finish = FinishReason::none;
     Json stop_reason;

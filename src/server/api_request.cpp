@@ -76,17 +76,23 @@ void read_stop(Fields& fields, int32_t vocab, GenerationOptions* options) {
   options->ignore_eos = fields.boolean("ignore_eos").value_or(false);
   const Json* stop = fields.find("stop");
   if (stop == nullptr) return;
+  std::vector<std::string> texts;
   const std::string allowed = fmt::format("must be a text of 1 to {} bytes, or a list of up to {}",
                                           max_stop_bytes, max_stop_texts);
   const auto add = [&](const Json& entry) {
     if (!entry.is_string()) return fields.fail("stop", allowed);
     const auto& text = entry.get_ref<const std::string&>();
     if (text.empty() || text.size() > max_stop_bytes) return fields.fail("stop", allowed);
-    options->stop.push_back(text);
+    texts.push_back(text);
   };
-  if (!stop->is_array()) return add(*stop);
-  if (stop->size() > max_stop_texts) return fields.fail("stop", allowed);
-  for (const Json& entry : *stop) add(entry);
+  if (!stop->is_array()) {
+    add(*stop);
+  } else if (stop->size() > max_stop_texts) {
+    fields.fail("stop", allowed);
+  } else {
+    for (const Json& entry : *stop) add(entry);
+  }
+  options->stop = SharedList<std::string>(std::move(texts));
 }
 
 void read_stream(Fields& fields, ApiRequest* request) {

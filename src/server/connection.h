@@ -94,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static Prepared prepare(const Service& service, Action action, std::string_view body);
   void on_prepared(Prepared& prepared);
   void on_output();
+  void start_body();
   void respond(int status, std::string_view content_type, const std::string& body);
   void respond_error(const ApiError& error);
   void begin_stream();

@@ -131,6 +131,11 @@ void Connection::on_request() {
     case Action::tokenizer_info:
       return respond(200, json_type, service.tokenizer_info_body());
     case Action::reset_prefix_cache:
+      if (service.options().api_keys.size() > 1 && !service.options().allow_reset) {
+        return respond_error({403,
+                              "with several keys none may forget what the others have "
+                              "cached; see --allow-reset"});
+      }
       service.engine().reset_prefix_cache();
       return respond(200, no_type, "");
     case Action::model: {
@@ -191,6 +196,7 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
     if (!out.fault) {
       out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
     }
+    if (!out.fault) out.fault = check_scores(out.request, out.prompts);
     forget_prompts(&out.request);
   }
   return out;
@@ -249,7 +255,28 @@ void Connection::on_output() {
   }
   if (!finished) return;
   if (answer_->failed()) return respond_error(*answer_->failed());
+  if (answer_->has_scores()) return start_body();
   respond(200, json_type, answer_->body());
+}
+
+// Scores make long bodies: they are written where they hold up nobody.
+void Connection::start_body() {
+  net::post(hub_.text, [self = shared_from_this(),
+                        answer = std::shared_ptr<Answer>(std::move(answer_))]() mutable {
+    Hub& hub = self->hub_;
+    auto body = std::make_shared<std::string>();
+    try {
+      if (!self->gone_) *body = answer->body();
+    } catch (const std::exception&) {  // the system has no memory for it
+      body->clear();
+    }
+    answer.reset();
+    net::post(*hub.io, [self = std::move(self), body] {
+      if (self->phase_ != Phase::working) return;
+      if (body->empty()) return self->respond_error({503, "there is no memory for the answer now"});
+      self->respond(200, json_type, *body);
+    });
+  });
 }
 
 void Connection::begin_stream() {

@@ -212,8 +212,9 @@ double bytes_saved(const EngineStats& stats, const MemoryPlan& plan) {
     page_bytes += count * static_cast<double>(group.page_bytes);
     full_bytes += count * static_cast<double>(group.slot_bytes);
   }
+  const SessionStats& session = stats.session;
   const auto stored =
-      static_cast<double>(stats.session.pages_referenced + stats.session.pages_cached);
+      static_cast<double>(session.pages_referenced + session.pages_cached - session.parked_pages);
   return pages > 0 ? stored * (full_bytes - page_bytes) / pages : 0;
 }
 

@@ -16,6 +16,9 @@ namespace {
 // Answers of /tokenize and /detokenize are many times as long as bodies.
 constexpr int64_t max_listed_tokens = int64_t{1} << 18;
 
+// In an answer they take about a hundred bytes each.
+constexpr int64_t max_prompt_scores = int64_t{1} << 20;
+
 // No less than what a prompt may have.
 int64_t listed_tokens(const ApiLimits& limits) {
   return std::max(max_listed_tokens, limits.context_tokens);
@@ -83,6 +86,21 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
     if (auto fault = fit(context_tokens, request, param, &prompt)) return fault;
   }
   return std::nullopt;
+}
+
+std::optional<ApiError> check_scores(const ApiRequest& request,
+                                     const std::vector<std::vector<int32_t>>& prompts) {
+  if (request.options.prompt_logprobs < 0) return std::nullopt;
+  const int64_t each =
+      (request.chat ? 1 : request.choices) * (int64_t{request.options.prompt_logprobs} + 1);
+  int64_t tokens = 0;
+  for (const auto& prompt : prompts) tokens += static_cast<int64_t>(prompt.size());
+  if (tokens <= max_prompt_scores / each) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("{} tokens of prompts with {} scores each are more than {} scores: "
+                              "ask for fewer logprobs or choices, or for shorter prompts",
+                              tokens, each, max_prompt_scores),
+                  request.prompt_logprobs ? "prompt_logprobs" : "logprobs"};
 }
 
 void forget_prompts(ApiRequest* request) {

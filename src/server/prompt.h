@@ -23,6 +23,11 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
                                      const ApiRequest& request,
                                      std::vector<std::vector<int32_t>>* prompts);
 
+// The fault of a request whose answer would list too many scores of its prompts: each of a
+// completion's choices lists them all.
+std::optional<ApiError> check_scores(const ApiRequest& request,
+                                     const std::vector<std::vector<int32_t>>& prompts);
+
 // Drops what only make_prompts needs: it may be as long as a body, and the request is kept as long
 // as its answer takes. Texts that the answer echoes stay.
 void forget_prompts(ApiRequest* request);

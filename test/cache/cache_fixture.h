@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -89,6 +90,17 @@ inline std::vector<int32_t> text_tokens(uint64_t seed, int64_t count) {
     tokens.push_back(static_cast<int32_t>((x >> 33) % 50000));
   }
   return tokens;
+}
+
+// A text of `count` tokens that begins like one of three and, from a random place on, goes on like
+// one of many. pick(low, high): a random number.
+template <class Pick>
+std::vector<int32_t> random_text_with_common_start(int64_t count, const Pick& pick) {
+  std::vector<int32_t> text = text_tokens(static_cast<uint64_t>(pick(1, 3)), count);
+  const auto rest = text_tokens(static_cast<uint64_t>(pick(4, 100)), count);
+  const int64_t common = pick(0, count);
+  std::copy(rest.begin() + common, rest.end(), text.begin() + common);
+  return text;
 }
 
 // A value per position that depends on all tokens up to it, as K and V do.

@@ -89,11 +89,8 @@ class Admissions {
   }
 
   std::vector<int32_t> random_text() {
-    std::vector<int32_t> text = text_tokens(static_cast<uint64_t>(pick(1, 3)), shape_.context);
-    const auto rest = text_tokens(static_cast<uint64_t>(pick(4, 100)), shape_.context);
-    const int64_t common = pick(0, shape_.context);
-    std::copy(rest.begin() + common, rest.end(), text.begin() + common);
-    return text;
+    return random_text_with_common_start(
+        shape_.context, [this](int64_t low, int64_t high) { return pick(low, high); });
   }
 
   void run(SequenceId id, const std::vector<int32_t>& text, int64_t length) {

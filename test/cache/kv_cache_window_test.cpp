@@ -285,10 +285,8 @@ class PlannedRun {
       live_.push_back({*child, parent.text});
       return;
     }
-    std::vector<int32_t> text = text_tokens(static_cast<uint64_t>(pick(1, 3)), context_);
-    const auto common = pick(0, context_);
-    const auto rest = text_tokens(static_cast<uint64_t>(pick(4, 100)), context_);
-    std::copy(rest.begin() + common, rest.end(), text.begin() + common);
+    const std::vector<int32_t> text = random_text_with_common_start(
+        context_, [this](int64_t low, int64_t high) { return pick(low, high); });
     const auto prompt = std::span(text).first(static_cast<size_t>(pick(0, context_)));
     live_.push_back({*cache_->start(prompt, ""), text});
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "engine/generations.h"
 #include "engine/model_engine.h"
@@ -22,7 +23,7 @@ using test::some_prompt;
 using test::tiny_model;
 
 // Counts the choices that were made: each has a stream of text.
-class CountingModel final : public Model {
+class CountingModel : public Model {
  public:
   explicit CountingModel(const Model& model) : model_(model) {}
   [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
@@ -58,6 +59,31 @@ class CountingModel final : public Model {
 
  private:
   const Model& model_;
+};
+
+// Its vocabulary begins every text with a space that nobody wrote: a stream leaves it out.
+class SpacePrefixModel final : public CountingModel {
+ public:
+  using CountingModel::CountingModel;
+  [[nodiscard]] std::unique_ptr<TextStream> text_stream(bool show_special) const override {
+    return std::make_unique<Stream>(CountingModel::text_stream(show_special));
+  }
+
+ private:
+  class Stream final : public TextStream {
+   public:
+    explicit Stream(std::unique_ptr<TextStream> inner) : inner_(std::move(inner)) {}
+    std::string push(int32_t token) override {
+      std::string text = inner_->push(token);
+      if (text.empty() || !std::exchange(at_start_, false)) return text;
+      return text[0] == ' ' ? text.substr(1) : text;
+    }
+    std::string flush() override { return inner_->flush(); }
+
+   private:
+    std::unique_ptr<TextStream> inner_;
+    bool at_start_ = true;
+  };
 };
 
 // A session that starts no prompt of more than `tokens_max` tokens.
@@ -102,7 +128,7 @@ class RefusingSession final : public Session {
     return session_->allocated_cache_bytes();
   }
   [[nodiscard]] SessionStats stats() const override { return session_->stats(); }
-  [[nodiscard]] std::vector<LayerError> layer_errors() const override {
+  [[nodiscard]] std::span<const LayerError> layer_errors() const override {
     return session_->layer_errors();
   }
   [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId id, int64_t block) const override {
@@ -120,6 +146,22 @@ std::unique_ptr<Session> make_session(const Model& model, const EngineOptions& o
   auto session = Session::create(model, session_options);
   EXPECT_TRUE(session.ok()) << session.error().message;
   return std::move(*session);
+}
+
+// An answer is no beginning of a text: what is streamed is what its tokens add to the prompt's.
+TEST(EngineEdges, AnAnswersFirstSpaceStays) {
+  const auto model = tiny_model("llama");
+  const SpacePrefixModel with_prefix(*model);
+  const EngineOptions options = engine_options("int4", 256);
+  ModelEngine engine(with_prefix, options, make_session(*model, options));
+  int32_t space = 0;
+  while (space < model->config().vocab && model->token_bytes(space) != " ") ++space;
+  ASSERT_LT(space, model->config().vocab);
+  for (const int length : {1, 70}) {
+    GenerationRequest request = request_of(some_prompt(length, 9), 3);
+    request.options.sampling.logit_bias = {{space, 100.0f}};
+    EXPECT_EQ(answer_of(engine, request).text, "   ") << length;
+  }
 }
 
 TEST(EngineEdges, AChoiceIsMadeWhenItsPromptIsDone) {
@@ -236,15 +278,19 @@ TEST(EngineEdges, TheCauseOfAFaultComesWithIt) {
 
 TEST(EngineEdges, TheCauseIsThereFromTheFirstEndOn) {
   GenerationState state(2, 5, 10, {}, std::make_shared<Waker>());
-  state.set_error(Error{ErrorCode::invalid_data, "why"});
   ChoiceOutput end;
   end.choice = 1;
-  end.finish = FinishReason::error;
+  end.finish = FinishReason::length;
   state.add(std::move(end), 0);
+  state.end_rest(FinishReason::error, Error{ErrorCode::invalid_data, "why"});
   for (const bool finished : {false, true}) {
     if (finished) state.finish();
     const GenerationOutput output = state.take();
     EXPECT_EQ(output.finished, finished);
+    ASSERT_EQ(output.choices.size(), finished ? 0u : 2u);
+    for (const ChoiceOutput& choice : output.choices) {
+      EXPECT_EQ(choice.finish, choice.choice == 1 ? FinishReason::length : FinishReason::error);
+    }
     ASSERT_FALSE(output.error.ok());
     EXPECT_EQ(output.error.error().message, "why");
   }

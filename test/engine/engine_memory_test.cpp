@@ -46,6 +46,29 @@ TEST(EngineMemory, APromptThatContinuesACachedOneFits) {
   }
 }
 
+// Each has its first block in full precision, and there are more of them than places for such
+// blocks: they are kept in pages that nobody needs.
+TEST(EngineMemory, ManyShortPromptsAreFoundAgain) {
+  const auto model = tiny_model("llama");
+  const auto engine = make_engine(*model, small_options(4, 96));
+  const EngineStats before = engine->stats();
+  constexpr int prompts = 20;
+  ASSERT_LT(before.session.slots_total, prompts);
+  std::vector<std::vector<int32_t>> answers;
+  for (int i = 0; i < 2 * prompts; ++i) {
+    const auto reader = Reader::submit(*engine, request_of(some_prompt(70, i % prompts), 4));
+    reader->read_all();
+    EXPECT_TRUE(reader->error().ok());
+    EXPECT_EQ(reader->generation().usage().cached_tokens, i < prompts ? 0 : 64) << i;
+    if (i < prompts) {
+      answers.push_back(reader->answer().tokens);
+    } else {
+      EXPECT_EQ(reader->answer().tokens, answers[static_cast<size_t>(i - prompts)]) << i;
+    }
+  }
+  EXPECT_EQ(engine->stats().session.evictions, 0);
+}
+
 // Looking again whether a waiting request fits isn't another query of the prefix cache.
 TEST(EngineMemory, WaitingDoesNotCountAsQueries) {
   const auto model = tiny_model("llama");

@@ -140,7 +140,7 @@ class RandomRun {
     expected.entry.priority = static_cast<int>(chance(4) ? pick(-2, 2) : 0);
     // With its answer it fits alone.
     expected.entry.tokens = pick(1, chance(2) ? 100 : blocks_ * block - 1);
-    expected.entry.chunk_max = chance(5) ? pick(1, 50) : -1;
+    expected.entry.scored = chance(5);
     expected.answer = pick(1, std::min<int64_t>(200, blocks_ * block - expected.entry.tokens));
     scheduler_.add(expected.entry);
     entries_[expected.entry.id] = expected;
@@ -184,6 +184,7 @@ class RandomRun {
 
   void check(std::span<const ScheduledWork> work) {
     int64_t tokens = 0;
+    int64_t scored = 0;
     std::set<EntryId> ids;
     for (const ScheduledWork& item : work) {
       tokens += item.count;
@@ -194,9 +195,10 @@ class RandomRun {
       EXPECT_TRUE(scheduler_.is_running(item.id));
       EXPECT_EQ(item.to_the_end, item.first + item.count == expected.entry.tokens);
       EXPECT_LE(item.first + item.count, expected.entry.tokens);
-      EXPECT_TRUE(expected.entry.chunk_max < 0 || item.count <= expected.entry.chunk_max);
+      scored += expected.entry.scored ? item.count : 0;
     }
     EXPECT_LE(tokens, limits_.step_tokens);
+    EXPECT_LE(scored, limits_.scored_tokens);
     EXPECT_LE(scheduler_.running(), limits_.max_running);
     EXPECT_LE(memory_.used(), blocks_);
     EXPECT_EQ(scheduler_.running(), static_cast<int64_t>(memory_.entries()));
@@ -208,16 +210,17 @@ class RandomRun {
     if (first != nullptr) {
       EXPECT_EQ(ids.count(first->entry.id), 1u) << "the first one stands still";
     }
-    check_order(work);
+    check_order(work, scored == limits_.scored_tokens);
   }
 
   // Nobody has more than a token of the step where one with a higher priority wants some and has
   // none, unless that one can't run: nobody is added to those that wait for memory.
-  void check_order(std::span<const ScheduledWork> work) {
+  void check_order(std::span<const ScheduledWork> work, bool all_scored) {
     for (const auto& [id, wanting] : entries_) {
       const bool has = std::any_of(work.begin(), work.end(),
                                    [id = id](const auto& item) { return item.id == id; });
       if (has || wanting.paused || !scheduler_.is_running(id)) continue;
+      if (wanting.entry.scored && all_scored) continue;
       for (const ScheduledWork& item : work) {
         EXPECT_FALSE(item.count > 1 && comes_before(wanting, entries_.at(item.id)))
             << item.id << " has tokens that " << id << " lacks";
@@ -238,7 +241,8 @@ TEST(Scheduler, ManyRandomSteps) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
     const SchedulerLimits limits{.step_tokens = 1 + static_cast<int64_t>(random() % 300),
-                                 .max_running = 1 + static_cast<int64_t>(random() % 20)};
+                                 .max_running = 1 + static_cast<int64_t>(random() % 20),
+                                 .scored_tokens = 1 + static_cast<int64_t>(random() % 60)};
     RandomRun run(seed, limits, 2 + static_cast<int64_t>(random() % 30));
     run.steps(2000);
     run.drain();
@@ -360,9 +364,9 @@ TEST(Scheduler, TokensOfOneThatGaveWayGoToOthers) {
 
 TEST(Scheduler, WhatRunningOnesStillNeedIsNotGivenAway) {
   SimulatedMemory memory(10);
-  Scheduler scheduler({.step_tokens = 1000, .max_running = 8});
+  Scheduler scheduler({.step_tokens = 1000, .max_running = 8, .scored_tokens = 10});
   SchedulerEntry slow = entry(1, 8 * block);
-  slow.chunk_max = 10;
+  slow.scored = true;
   scheduler.add(slow);
   run_step(scheduler, memory);
   scheduler.add(entry(2, 3 * block));
@@ -372,6 +376,24 @@ TEST(Scheduler, WhatRunningOnesStillNeedIsNotGivenAway) {
   scheduler.add(entry(3, block));
   run_step(scheduler, memory);
   EXPECT_TRUE(scheduler.is_running(3));
+}
+
+// Together, not each: the first has what it takes, the second what is left, the others wait.
+TEST(Scheduler, ScoredTokensOfAStepAreBounded) {
+  SimulatedMemory memory(100);
+  Scheduler scheduler({.step_tokens = 1000, .max_running = 8, .scored_tokens = 10});
+  for (EntryId id = 1; id <= 3; ++id) {
+    SchedulerEntry scored = entry(id, 8);
+    scored.scored = true;
+    scheduler.add(scored);
+  }
+  scheduler.add(entry(4, 50));
+  using Step = std::map<EntryId, int64_t>;
+  EXPECT_EQ(run_step(scheduler, memory), (Step{{1, 8}, {2, 2}, {4, 50}}));
+  for (const EntryId id : {1, 4}) scheduler.remove(id, memory);
+  EXPECT_EQ(run_step(scheduler, memory), (Step{{2, 6}, {3, 4}}));
+  scheduler.set_scored(2, false);  // its prompt is done
+  EXPECT_EQ(run_step(scheduler, memory), (Step{{2, 1}, {3, 4}}));
 }
 
 // Runs steps until `id` is in one; how many, or 1000.
@@ -451,7 +473,8 @@ TEST(Scheduler, CopiesRunAtOnce) {
   ASSERT_TRUE(memory.start(2, 10, 0).has_value());
   ASSERT_TRUE(memory.reserve(2, 0, 10));
   memory.compute(2, 10);
-  scheduler.add_running(entry(2, 11), 10);
+  scheduler.add(entry(2, 11));
+  scheduler.set_running(2, 10);
   EXPECT_FALSE(scheduler.can_run_more());
   EXPECT_EQ(run_step(scheduler, memory), (std::map<EntryId, int64_t>{{1, 1}, {2, 1}}));
 }

@@ -221,7 +221,7 @@ TEST(SessionErrorsInService, GrowAsBitsGetFewer) {
     const auto without = make_session(*model, policy, 1, 0);
     run_to(*without, *without->start(tokens, ""), tokens, tokens.size(), plain);
     EXPECT_EQ(trace.logits, plain.logits);
-    const std::vector<LayerError> errors = session->layer_errors();
+    const std::span<const LayerError> errors = session->layer_errors();
     ASSERT_EQ(errors.size(), layers);
     const int64_t sealed = context / 64 - session->stats().slots_referenced;
     for (const LayerError& error : errors) {

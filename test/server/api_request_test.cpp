@@ -339,6 +339,21 @@ TEST(Prompts, TheContextIsTheLimit) {
   EXPECT_FALSE(prompts_of(100, ", \"max_tokens\": 0, \"echo\": true, \"logprobs\": 0"));
 }
 
+// What scoring prompts makes of an answer: each choice of a completion lists all of them.
+TEST(Prompts, TheirScoresAreBounded) {
+  ApiRequest request;
+  const std::vector<std::vector<int32_t>> prompts(2, std::vector<int32_t>(4096, 1));
+  EXPECT_FALSE(check_scores(request, prompts).has_value());
+  request.choices = 128;
+  EXPECT_FALSE(check_scores(request, prompts).has_value());  // none are asked for
+  request.options.prompt_logprobs = 0;
+  EXPECT_FALSE(check_scores(request, prompts).has_value());  // just as many as there may be
+  request.options.prompt_logprobs = 1;
+  EXPECT_EQ(check_scores(request, prompts)->status, 400);
+  request.chat = true;
+  EXPECT_FALSE(check_scores(request, prompts).has_value());
+}
+
 TEST(Prompts, BeginOfSequenceCanBeLeftOut) {
   const FakeModel model;
   EXPECT_EQ(tokenize_prompt(model, "ab", true)->size(), 3u);

@@ -45,6 +45,25 @@ TEST(Http, AnswersOnEachRoute) {
   EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).json()["choices"][0]["text"], "abcde");
 }
 
+// Bodies with scores are written by another thread; more requests follow on the connection.
+TEST(Http, AnswersWithScores) {
+  const RunningServer server;
+  const std::string scored =
+      post("/v1/completions", R"({"prompt": "hi", "max_tokens": 5, "logprobs": 2})");
+  RawClient client(server.port());
+  ASSERT_TRUE(client.send(scored + scored + post("/v1/completions", ask_text)));
+  for (int i = 0; i < 3; ++i) {
+    const Response response = client.response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.json()["choices"][0]["text"], "abcde");
+    const Json logprobs = response.json()["choices"][0]["logprobs"];
+    EXPECT_EQ(logprobs.is_null(), i == 2);
+    if (i < 2) {
+      EXPECT_EQ(logprobs["tokens"].size(), 5u);
+    }
+  }
+}
+
 TEST(Http, ALineOfEveryStatus) {
   const RunningServer server;
   const Response head = server.ask("HEAD /version HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -295,6 +314,24 @@ TEST(Http, KeysHaveSaltsOfTheirOwn) {
   EXPECT_EQ(salt_with({}, "", ask_text), "");
   keys.share_prefixes = true;
   EXPECT_EQ(salt_with(keys, "a", ask_text), salt_with(keys, "b", ask_text));
+}
+
+// What one tenant has cached another one can't forget, unless the server is told so.
+TEST(Http, OneOfSeveralKeysForgetsNothingOfTheOthers) {
+  const auto reset_with = [](const ServerOptions& options) {
+    const RunningServer server(options);
+    const int status =
+        server.ask(post("/reset_prefix_cache", "", "Authorization: Bearer a\r\n")).status;
+    EXPECT_EQ(server.engine.resets, status == 200 ? 1 : 0);
+    return status;
+  };
+  ServerOptions keys;
+  keys.api_keys = {"a"};
+  EXPECT_EQ(reset_with(keys), 200);
+  keys.api_keys = {"a", "b"};
+  EXPECT_EQ(reset_with(keys), 403);
+  keys.allow_reset = true;
+  EXPECT_EQ(reset_with(keys), 200);
 }
 
 TEST(Http, ForeignHostsAndOrigins) {

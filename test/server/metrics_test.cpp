@@ -121,6 +121,14 @@ TEST_F(MetricsTest, FiguresAgree) {
       5);
 }
 
+// Pages that hold blocks in full precision save nothing.
+TEST_F(MetricsTest, ParkedBlocksSaveNothing) {
+  EngineStats stats = engine_.stats();
+  const double all = bytes_saved(stats, engine_.plan());
+  stats.session.parked_pages = 8;
+  EXPECT_DOUBLE_EQ(bytes_saved(stats, engine_.plan()), all * (40 - 8) / 40);
+}
+
 TEST_F(MetricsTest, ANameCanNotBreakTheFormat) {
   const auto all = samples(text(false, "a\"b\\c\nd"));
   EXPECT_EQ(all.count("kvart:http_connections{engine=\"0\",model_name=\"a\\\"b\\\\c d\"}"), 1u);

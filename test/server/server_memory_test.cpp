@@ -2,49 +2,9 @@
 // this program is counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "failing_new.h"
 #include "server/raw_client.h"
-
-namespace {
-
-std::atomic<std::size_t> live_bytes = 0;
-// The next allocation of at least so many bytes, but fewer than twice as many, fails; 0: none.
-std::atomic<std::size_t> failing_bytes = 0;
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  std::size_t failing = failing_bytes;
-  const bool fails = failing > 0 && size >= failing && size < 2 * failing &&
-                     failing_bytes.compare_exchange_strong(failing, 0);
-  void* block = fails ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (block == nullptr) throw std::bad_alloc();
-  live_bytes += ::malloc_usable_size(block);
-  return block;
-}
-
-// The one of std::stable_sort; a sanitizer's own would not match the operator delete below.
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-[[gnu::noinline]] void operator delete(void* block) noexcept {
-  live_bytes -= ::malloc_usable_size(block);  // 0 of null
-  std::free(block);
-}
-
-void operator delete(void* block, std::size_t) noexcept {
-  operator delete(block);
-}
 
 namespace kvart {
 namespace {
