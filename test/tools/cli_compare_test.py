@@ -8,7 +8,7 @@ import unittest
 from cli import LLAMA, Case, run
 
 DIVERGENCE = {
-    "schema": "kvart.eval.divergence.v1",
+    "schema": "kvart.eval-divergence.v1",
     "version": "0.1.0",
     "hashes": {"model": "8d1c", "text": "77ab"},
     "row_keys": {"divergence": ["policy"]},
@@ -19,7 +19,7 @@ DIVERGENCE = {
     ],
 }
 NEEDLE = {
-    "schema": "kvart.eval.needle.v1",
+    "schema": "kvart.eval-needle.v1",
     "version": "0.1.0",
     "hashes": {"model": "8d1c", "prompts": "11"},
     "row_keys": {"needle": ["policy"]},
@@ -58,7 +58,7 @@ class Compare(Case):
         self.assertEqual(len(found["differences"]), 1)
         row = found["differences"][0]
         self.assertEqual((row["table"], row["row"], row["column"]),
-                         ("eval.divergence.divergence", "int4", "kl_mean"))
+                         ("eval-divergence.divergence", "int4", "kl_mean"))
         self.assertAlmostEqual(row["difference"], 0.0037)
         self.assertAlmostEqual(row["ratio"], 2)
         self.assertIn("1 of 12 values differ", text)
@@ -73,8 +73,8 @@ class Compare(Case):
         needle = self.report("n.json", NEEDLE)
         for more in ([], ["--force"]):
             self.refused("compare", a, needle, *more,
-                         words=["nothing to compare", "kvart.eval.needle.v1"])
-        self.refused("compare", self.a, a, words=["only", "a.json", "kvart.eval.needle.v1"])
+                         words=["nothing to compare", "kvart.eval-needle.v1"])
+        self.refused("compare", self.a, a, words=["only", "a.json", "kvart.eval-needle.v1"])
         self.assertEqual(run("compare", self.a, a, "--force").returncode, 0)
 
     def test_gates(self):

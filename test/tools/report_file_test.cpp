@@ -30,7 +30,7 @@ std::string refusal(const std::string& text) {
 
 Json divergence(double kld) {
   return {
-      {"schema", "kvart.eval.divergence.v1"},
+      {"schema", "kvart.eval-divergence.v1"},
       {"version", "1"},
       {"hashes", {{"model", "a"}, {"text", "b"}}},
       {"row_keys", {{"divergence", {"policy"}}}},

@@ -183,8 +183,8 @@ class ReportPage(unittest.TestCase):
         data = self.found("document.getElementById('kvart-data').textContent")
         self.assertEqual(data["schema"], "kvart.report.v1")
         self.assertEqual([report["schema"] for report in data["reports"]],
-                         ["kvart.gain.v1", "kvart.eval.divergence.v1", "kvart.eval.needle.v1",
-                          "kvart.eval.sensitivity.v1"])
+                         ["kvart.gain.v1", "kvart.eval-divergence.v1", "kvart.eval-needle.v1",
+                          "kvart.eval-sensitivity.v1"])
         self.assertEqual(self.browser.value(
             "performance.getEntriesByType('resource').length"), 0)
 

@@ -93,7 +93,7 @@ inline Report sample_gain() {
 
 inline Report sample_divergence() {
   Report report;
-  report.command = "eval.divergence";
+  report.command = "eval-divergence";
   report.inputs["model"] = "SmolLM2-135M-Instruct.Q4_1.gguf";
   report.hashes = {{"model", "8d1c7b12"}, {"text", "0f0e"}};
   Table table{"divergence",
@@ -137,7 +137,7 @@ inline Report sample_divergence() {
 
 inline Report sample_needle() {
   Report report;
-  report.command = "eval.needle";
+  report.command = "eval-needle";
   report.inputs["model"] = "SmolLM2-135M-Instruct.Q4_1.gguf";
   report.hashes = {{"model", "8d1c7b12"}, {"prompts", "4c2d"}};
   Table summary{"needle",
@@ -200,7 +200,7 @@ inline Report sample_needle() {
 
 inline Report sample_sensitivity() {
   Report report;
-  report.command = "eval.sensitivity";
+  report.command = "eval-sensitivity";
   report.inputs["model"] = "SmolLM2-135M-Instruct.Q4_1.gguf";
   Table table{"sides",
               "",

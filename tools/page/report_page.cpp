@@ -258,7 +258,7 @@ std::vector<std::pair<std::string, std::string>> page_facts() {
 PageInput page_of(const Report& report) {
   PageInput input;
   input.title = "kvart " + report.command;
-  std::replace(input.title.begin(), input.title.end(), '.', ' ');
+  std::replace(input.title.begin(), input.title.end(), '-', ' ');
   const std::string model = model_of(report.inputs);
   if (!model.empty()) input.title += ": " + model;
   input.verdict = report.verdict;
