@@ -27,15 +27,20 @@ all() {
   part formats 60 ./cuda_formats_test --gtest_brief=1
   part attention 200 ./cuda_attention_test --gtest_brief=1
   if [ -x ./bench_attention_cuda ]; then
-    part bench 150 ./bench_attention_cuda
+    part bench 150 ./bench_attention_cuda --policies f16 fp8 int8 int4
   fi
   if command -v compute-sanitizer >/dev/null; then
     checked memcheck cuda_formats_test '*GoldenBytes'
-    checked memcheck cuda_attention_test '*Batches*:*Copied*'
-    checked racecheck cuda_attention_test '*Unequal*'
+    checked memcheck cuda_attention_test '*Graphs*:*Copied*:*Types*'
+    checked racecheck cuda_attention_test '*Graphs*'
     checked initcheck cuda_formats_test '*GoldenBytes'
   else
     echo "compute-sanitizer is not there: memory not checked"
+  fi
+  if command -v cuobjdump >/dev/null; then
+    # Registers and stack of each kernel.
+    cuobjdump --dump-resource-usage ./cuda_attention_test 2>/dev/null | grep -A1 'Function.*cuda' |
+      sed 's/^ *//'
   fi
 }
 

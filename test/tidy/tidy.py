@@ -37,7 +37,9 @@ LAYERS["server"] = ("engine", *LAYERS["engine"])
 
 # Tools and benchmarks use public headers. These headers of src/ they may use besides.
 SRC_HEADERS_OF_TOOLS = {
-    "attention/attention.h", "format/asymmetric.h", "model/ops/matmul.h",  # measured by bench/
+    # measured by bench/
+    "attention/attention.h", "attention/cuda_attention.h", "format/asymmetric.h",
+    "model/ops/matmul.h",
 }
 
 # Kernel files are compiled for one instruction set each: an inline function of a std header would
