@@ -182,16 +182,22 @@ Measured measure(const BenchShape& shape, const Policy& policy, CudaKernels kern
 int run(int argc, char** argv) {
   CLI::App app("Decode attention on the GPU, beside the card's read bandwidth");
   std::vector<std::string> policies = preset_names();
+  std::vector<size_t> chosen;
   bool plain = false;
   app.add_option("--policies", policies, "presets or formats");
+  app.add_option("--shapes", chosen, "numbers of shapes, the first is 0; all");
   app.add_flag("--plain", plain, "the obvious kernel");
   CLI11_PARSE(app, argc, argv);
   const CudaDevice device = or_exit(cuda_device());
+  const std::vector<BenchShape> shapes = bench_shapes();
+  for (size_t i = 0; i < shapes.size() && chosen.empty(); ++i) chosen.push_back(i);
   const double ceiling = read_ceiling(device.multiprocessors);
   std::printf("%s, %d multiprocessors, reads %.2f TB/s\n", device.name.c_str(),
               device.multiprocessors, ceiling);
   std::printf("%-26s %-8s %9s %9s %7s %9s\n", "shape", "policy", "us", "GB", "TB/s", "of reads");
-  for (const BenchShape& shape : bench_shapes()) {
+  for (const size_t index : chosen) {
+    if (index >= shapes.size()) continue;
+    const BenchShape& shape = shapes[index];
     for (const std::string& name : policies) {
       const Policy policy = or_exit(parse_policy(name)).policy;
       const Measured m =

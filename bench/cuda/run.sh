@@ -29,6 +29,14 @@ all() {
   if [ -x ./bench_attention_cuda ]; then
     part bench 150 ./bench_attention_cuda --policies f16 fp8 int8 int4
   fi
+  if [ -x ./bench_attention_cuda ] && command -v ncu >/dev/null; then
+    for policy in int4 fp8; do
+      part "counters $policy" 60 ncu --clock-control none --kernel-name regex:decode \
+        --launch-skip 2 --launch-count 1 --section SpeedOfLight --section Occupancy \
+        --section ComputeWorkloadAnalysis --section WarpStateStats --section LaunchStats \
+        ./bench_attention_cuda --policies "$policy" --shapes 0
+    done
+  fi
   if command -v compute-sanitizer >/dev/null; then
     checked memcheck cuda_formats_test '*GoldenBytes'
     checked memcheck cuda_attention_test '*Graphs*:*Copied*:*Types*'

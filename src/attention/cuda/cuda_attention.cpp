@@ -171,7 +171,7 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
   host<PlannedStep>(memory_.steps)[index] = {static_cast<int>(from.first), from.count, rows_,
                                              table_};
   for (int i = 0; i < from.count; ++i) {
-    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i};
+    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i, table_};
   }
   auto* filled = host<int>(memory_.filled);
   for (int64_t b = std::max<int64_t>(from.first / block_tokens, cache_->sink_blocks());

@@ -21,13 +21,16 @@ class Walk {
         kv_head_(segment.kv_head) {
     const PlannedRow row = job_.plan.rows[segment.row];
     position_ = row.position;
-    table_ = job_.plan.table + job_.plan.steps[row.step].table;
+    table_ = job_.plan.table + row.table;
     units_ = RowUnits::of(position_, job_.params.window, job_.sink_blocks);
   }
 
+  // Fills the ring.
+  __device__ void start() {
+    while (sent_ < count_ && sent_ < Shape::stages) send(sent_++);
+  }
+
   __device__ void run(const uint32_t (&q)[d / 16][2], State<d>& state) {
-    int sent = 0;
-    for (; sent < count_ && sent < Shape::stages; ++sent) send(sent);
     for (int i = 0; i < count_; ++i) {
       ring_.wait();
       const uint8_t* stage = ring_.stage(ring_.read++);
@@ -38,7 +41,7 @@ class Walk {
         sealed(stage, unit, q, state);
       }
       __syncwarp();
-      if (sent < count_) send(sent++);
+      if (sent_ < count_) send(sent_++);
     }
   }
 
@@ -128,6 +131,7 @@ class Walk {
   Ring<Shape>& ring_;
   int first_;
   int count_;
+  int sent_ = 0;
   int kv_head_;
   int position_;
   const BlockAddress* table_;
@@ -167,28 +171,45 @@ __device__ void write_state(const State<d>& state, const Result<d>& to) {
   }
 }
 
-// One element of several results together: the output before it is divided, and what by.
-struct Merged {
-  float o = 0.0f;
-  float maximum = -INFINITY;
-  float sum = 0.0f;
-};
-
+// All parts of one row and KV head: each part's factor and what the sums are divided by in shared
+// memory first, then the output, four channels a thread.
 template <int d, class ResultOf>
-__device__ Merged merged(ResultOf result_of, int count, int head, int c) {
-  Merged all;
-  for (int i = 0; i < count; ++i) {
-    all.maximum = fmaxf(all.maximum, __ldcg(result_of(i).maximum() + head));
+__device__ void merge_parts(ResultOf part, int parts, int heads, float* factors,
+                            const AttendJob& job, size_t out) {
+  const int lane = threadIdx.x % 32;
+  float* sums = factors + parts * heads_max;
+  for (int head = threadIdx.x / 32; head < heads; head += decode_warps) {
+    float maximum = -INFINITY;
+    for (int i = lane; i < parts; i += 32) {
+      maximum = fmaxf(maximum, __ldcg(part(i).maximum() + head));
+    }
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, lanes));
+    }
+    float sum = 0.0f;
+    for (int i = lane; i < parts; i += 32) {
+      const float factor = exp2_approximate(__ldcg(part(i).maximum() + head) - maximum);
+      factors[i * heads_max + head] = factor;
+      sum = fmaf(__ldcg(part(i).sum() + head), factor, sum);
+    }
+    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    if (lane == 0) sums[head] = sum;
   }
-  for (int i = 0; i < count; ++i) {
-    const Result<d> one = result_of(i);
-    const float maximum = __ldcg(one.maximum() + head);
-    if (maximum == -INFINITY) continue;
-    const float factor = exp2_approximate(maximum - all.maximum);
-    all.sum = fmaf(__ldcg(one.sum() + head), factor, all.sum);
-    all.o = fmaf(__ldcg(one.o() + head * d + c), factor, all.o);
+  __syncthreads();
+  for (int i = 4 * threadIdx.x; i < heads * d; i += 4 * decode_threads) {
+    const int head = i / d;
+    float o[4] = {};
+#pragma unroll 8
+    for (int p = 0; p < parts; ++p) {
+      const float factor = factors[p * heads_max + head];
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(part(p).o() + i));
+      o[0] = fmaf(x.x, factor, o[0]);
+      o[1] = fmaf(x.y, factor, o[1]);
+      o[2] = fmaf(x.z, factor, o[2]);
+      o[3] = fmaf(x.w, factor, o[3]);
+    }
+    for (int e = 0; e < 4; ++e) store_element(job.type, job.out, out + i + e, o[e] / sums[head]);
   }
-  return all;
 }
 
 // What the warps have, merged into the output or, of a part, into a place of its own; the last part
@@ -209,27 +230,28 @@ __device__ void finish(const DecodeJob& job, const Segment& segment, int per_blo
   const Result<d> mine = of_part(static_cast<int>(blockIdx.x) - first_part);
   for (int i = threadIdx.x; i < group * d; i += decode_threads) {
     const int head = i / d;
-    Merged all;
+    float maximum = -INFINITY;
+    float sum = 0.0f;
+    float o = 0.0f;
     const auto of_warp = [&](int w) {
       return Result<d>{reinterpret_cast<float*>(shared + w * Shape::ring_bytes)};
     };
+    for (int w = 0; w < decode_warps; ++w) maximum = fmaxf(maximum, of_warp(w).maximum()[head]);
+    // All tokens of a part may lie before the window.
+    const float finite = maximum == -INFINITY ? 0.0f : maximum;
     for (int w = 0; w < decode_warps; ++w) {
-      all.maximum = fmaxf(all.maximum, of_warp(w).maximum()[head]);
-    }
-    for (int w = 0; w < decode_warps; ++w) {
-      const float maximum = of_warp(w).maximum()[head];
-      const float factor = maximum == -INFINITY ? 0.0f : exp2_approximate(maximum - all.maximum);
-      all.sum = fmaf(of_warp(w).sum()[head], factor, all.sum);
-      all.o = fmaf(of_warp(w).o()[i], factor, all.o);
+      const float factor = exp2_approximate(of_warp(w).maximum()[head] - finite);
+      sum = fmaf(of_warp(w).sum()[head], factor, sum);
+      o = fmaf(of_warp(w).o()[i], factor, o);
     }
     if (parts == 1) {
-      store_element(attend.type, attend.out, out + i, all.o / all.sum);
+      store_element(attend.type, attend.out, out + i, o / sum);
       continue;
     }
-    mine.o()[i] = all.o;
+    mine.o()[i] = o;
     if (i % d == 0) {
-      mine.maximum()[head] = all.maximum;
-      mine.sum()[head] = all.sum;
+      mine.maximum()[head] = maximum;
+      mine.sum()[head] = sum;
     }
   }
   if (parts == 1) return;
@@ -239,10 +261,7 @@ __device__ void finish(const DecodeJob& job, const Segment& segment, int per_blo
   __syncthreads();
   if (!*is_last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < group * d; i += decode_threads) {
-    const Merged all = merged<d>(of_part, parts, i / d, i % d);
-    store_element(attend.type, attend.out, out + i, all.o / all.sum);
-  }
+  merge_parts<d>(of_part, parts, group, reinterpret_cast<float*>(shared), attend, out);
   if (threadIdx.x == 0) job.arrived[first_part] = 0;
 }
 
@@ -265,11 +284,13 @@ __global__ void __launch_bounds__(decode_threads, 3) decode(DecodeJob job) {
                    evict_first()};
   for (int at = begin; at < end;) {
     const Segment segment = segment_at(job, at, end);
+    Walk<K, V, d> walk(job, segment, ring);
+    walk.start();
     State<d> state;
     state.clear();
     uint32_t q[d / 16][2];
     load_queries<CodesOf<K, d>, d>(job.attend, segment, q);
-    Walk<K, V, d>(job, segment, ring).run(q, state);
+    walk.run(q, state);
     write_state<CodesOf<V, d>, d>(
         state, Result<d>{reinterpret_cast<float*>(shared + warp * Shape::ring_bytes)});
     __syncthreads();

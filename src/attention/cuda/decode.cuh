@@ -74,24 +74,29 @@ struct Segment {
   int end;
 };
 
+// The row whose units that place in the line is among. All threads of a warp look together.
+__device__ inline int row_at(const int* units, int rows, int heads, int at) {
+  int low = 0;
+  int high = rows;
+  while (high - low > 1) {
+    const int step = (high - low + 31) / 32;
+    const int probe = low + static_cast<int>(threadIdx.x) % 32 * step;
+    const bool before = probe < high && units[probe] * heads <= at;
+    low += (__popc(__ballot_sync(~0u, before)) - 1) * step;
+    high = min(high, low + step);
+  }
+  return low;
+}
+
 __device__ inline Segment segment_at(const DecodeJob& job, int at, int end) {
   const int heads = job.attend.place.kv_heads;
-  int low = 0;
-  int high = job.attend.rows - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (job.units[middle] * heads <= at) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  const int units = job.units[low + 1] - job.units[low];
-  const int into_row = at - job.units[low] * heads;
-  const int kv_head = into_row / units;
-  const int begin = job.units[low] * heads + kv_head * units;
+  const int row = row_at(job.units, job.attend.rows, heads, at);
+  const int before = job.units[row];
+  const int units = job.units[row + 1] - before;
+  const int kv_head = (at - before * heads) / units;
+  const int begin = before * heads + kv_head * units;
   const int stop = min(end, begin + units);
-  return {low, kv_head, at - begin, stop - at, begin, begin + units};
+  return {row, kv_head, at - begin, stop - at, begin, begin + units};
 }
 
 // A warp's place in its ring.

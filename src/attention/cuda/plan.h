@@ -23,6 +23,7 @@ struct PlannedStep {
 struct PlannedRow {
   int step;
   int position;
+  int table;  // of the step
 };
 
 // Blocks in full precision are read in units of so many tokens.
