@@ -18,20 +18,20 @@ part() {  # NAME SECONDS COMMAND...
 }
 
 checked() {  # TOOL TEST FILTER
-  part "$1" 100 compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 \
+  part "$1" 60 compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 \
     "./$2" --gtest_brief=1 "--gtest_filter=$3"
 }
 
 all() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm --format=csv
-  part formats 60 ./cuda_formats_test --gtest_brief=1
-  part attention 200 ./cuda_attention_test --gtest_brief=1
+  part formats 30 ./cuda_formats_test --gtest_brief=1
+  part attention 120 ./cuda_attention_test --gtest_brief=1
   if [ -x ./bench_attention_cuda ]; then
-    part bench 150 ./bench_attention_cuda --policies f16 fp8 int8 int4
+    part bench 120 ./bench_attention_cuda --policies f16 fp8 int8 int4
   fi
   if [ -x ./bench_attention_cuda ] && command -v ncu >/dev/null; then
     for policy in int4 fp8; do
-      part "counters $policy" 60 ncu --clock-control none --kernel-name regex:decode \
+      part "counters $policy" 40 ncu --clock-control none --kernel-name regex:decode \
         --launch-skip 2 --launch-count 1 --section SpeedOfLight --section Occupancy \
         --section ComputeWorkloadAnalysis --section WarpStateStats --section LaunchStats \
         ./bench_attention_cuda --policies "$policy" --shapes 0
