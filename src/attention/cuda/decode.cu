@@ -13,27 +13,27 @@ class Walk {
   using Shape = UnitShape<K, V, d>;
 
   __device__ Walk(const DecodeJob& job, const Segment& segment, Ring<Shape>& ring)
-      : job_(job.attend),
-        ring_(ring),
+      : job_(&job.attend),
+        ring_(&ring),
         first_(segment.first + static_cast<int>(threadIdx.x) / 32),
         count_((segment.count + decode_warps - 1 - static_cast<int>(threadIdx.x) / 32) /
                decode_warps),
         kv_head_(segment.kv_head) {
-    const PlannedRow row = job_.plan.rows[segment.row];
+    const PlannedRow row = job_->plan.rows[segment.row];
     position_ = row.position;
-    table_ = job_.plan.table + row.table;
-    units_ = RowUnits::of(position_, job_.params.window, job_.sink_blocks);
+    table_ = job_->plan.table + row.table;
+    units_ = RowUnits::of(position_, job_->params.window, job_->sink_blocks);
   }
 
-  // Fills the ring.
-  __device__ void start() {
-    while (sent_ < count_ && sent_ < Shape::stages) send(sent_++);
+  // Fills so many stages of the ring.
+  __device__ void start(int stages) {
+    while (sent_ < count_ && sent_ < stages) send(sent_++);
   }
 
   __device__ void run(const uint32_t (&q)[d / 16][2], State<d>& state) {
     for (int i = 0; i < count_; ++i) {
-      ring_.wait();
-      const uint8_t* stage = ring_.stage(ring_.read++);
+      ring_->wait();
+      const uint8_t* stage = ring_->stage(ring_->read++);
       const RowUnits::Unit unit = unit_at(i);
       if (unit.open) {
         open(stage, unit, q, state);
@@ -57,7 +57,7 @@ class Walk {
       if (mine < count_) {
         const RowUnits::Unit unit = unit_at(mine);
         const BlockAddress block = table_[unit.block];
-        const LayerPlace& place = job_.place;
+        const LayerPlace& place = job_->place;
         addresses_ = unit.open ? block.slot + place.slot_k + kv_head_ * place.slot_stride
                                : block.page + place.page_k + kv_head_ * place.page_stride;
       }
@@ -68,19 +68,19 @@ class Walk {
 
   __device__ void send(int i) {
     const uint8_t* from = address(i);
-    uint8_t* to = ring_.stage(ring_.issued);
-    uint64_t* barrier = &ring_.barriers[ring_.issued % Shape::stages];
-    ++ring_.issued;
+    uint8_t* to = ring_->stage(ring_->issued);
+    uint64_t* barrier = &ring_->barriers[ring_->issued % Shape::stages];
+    ++ring_->issued;
     if (threadIdx.x % 32 != 0) return;
     const RowUnits::Unit unit = unit_at(i);
     const auto copy = [&](int offset, const uint8_t* source, int bytes) {
-      if (bytes > 0) bulk_copy(to + offset, source, bytes, barrier, ring_.policy);
+      if (bytes > 0) bulk_copy(to + offset, source, bytes, barrier, ring_->policy);
     };
     if (unit.open) {
       constexpr int side = Shape::open_side_bytes;
       barrier_expect(barrier, 2 * side);
       copy(0, from + unit.part * side, side);
-      copy(side, from + (job_.place.slot_v - job_.place.slot_k) + unit.part * side, side);
+      copy(side, from + (job_->place.slot_v - job_->place.slot_k) + unit.part * side, side);
       return;
     }
     using KSide = typename Shape::KSide;
@@ -101,7 +101,7 @@ class Walk {
 
   // The first token of those at `token` that the row sees, counted from there.
   __device__ int first_seen(int token) const {
-    return job_.params.window > 0 ? position_ - job_.params.window + 1 - token : 0;
+    return job_->params.window > 0 ? position_ - job_->params.window + 1 - token : 0;
   }
 
   __device__ void open(const uint8_t* stage, const RowUnits::Unit& unit,
@@ -111,7 +111,7 @@ class Walk {
     float s[1][4];
     float factor[2];
     open_scores<CodesOf<K, d>, d>(stage, q, s);
-    softmax<1, d>(job_.params, first_seen(token), end, s, state, factor);
+    softmax<1, d>(job_->params, first_seen(token), end, s, state, factor);
     open_output<CodesOf<V, d>, d>(stage + Shape::open_side_bytes, end, s, factor, state);
   }
 
@@ -121,14 +121,14 @@ class Walk {
     float s[Shape::tiles][4];
     float factor[2];
     sealed_scores<K, d, Shape::tiles>(stage, stage + Shape::k_parameters, in_block, q, s);
-    softmax<Shape::tiles, d>(job_.params, first_seen(unit.block * 64 + in_block), Shape::tokens, s,
+    softmax<Shape::tiles, d>(job_->params, first_seen(unit.block * 64 + in_block), Shape::tokens, s,
                              state, factor);
     sealed_output<V, d, Shape::tiles>(stage + Shape::v_codes, stage + Shape::v_parameters, in_block,
                                       s, factor, state);
   }
 
-  const AttendJob& job_;
-  Ring<Shape>& ring_;
+  const AttendJob* job_;
+  Ring<Shape>* ring_;
   int first_;
   int count_;
   int sent_ = 0;
@@ -171,13 +171,28 @@ __device__ void write_state(const State<d>& state, const Result<d>& to) {
   }
 }
 
-// All parts of one row and KV head: each part's factor and what the sums are divided by in shared
-// memory first, then the output, four channels a thread.
-template <int d, class ResultOf>
-__device__ void merge_parts(ResultOf part, int parts, int heads, float* factors,
-                            const AttendJob& job, size_t out) {
+// Sums over parts are taken of four channels by one thread.
+struct Four {
+  float x[4] = {};
+
+  __device__ void add(const float4& y, float factor) {
+    x[0] = fmaf(y.x, factor, x[0]);
+    x[1] = fmaf(y.y, factor, x[1]);
+    x[2] = fmaf(y.z, factor, x[2]);
+    x[3] = fmaf(y.w, factor, x[3]);
+  }
+  __device__ void store(const AttendJob& job, size_t at, float sum) const {
+    const float inverse = 1.0f / sum;
+    for (int e = 0; e < 4; ++e) store_element(job.type, job.out, at + e, x[e] * inverse);
+  }
+};
+
+// All parts of one row and KV head: first the maximum and the sum of each query head, by a warp,
+// then the output. totals: 2 * heads_max floats of shared memory.
+template <int d, class PartOf>
+__device__ void merge_parts(PartOf part, int parts, int heads, float* totals, const AttendJob& job,
+                            size_t out) {
   const int lane = threadIdx.x % 32;
-  float* sums = factors + parts * heads_max;
   for (int head = threadIdx.x / 32; head < heads; head += decode_warps) {
     float maximum = -INFINITY;
     for (int i = lane; i < parts; i += 32) {
@@ -189,34 +204,58 @@ __device__ void merge_parts(ResultOf part, int parts, int heads, float* factors,
     float sum = 0.0f;
     for (int i = lane; i < parts; i += 32) {
       const float factor = exp2_approximate(__ldcg(part(i).maximum() + head) - maximum);
-      factors[i * heads_max + head] = factor;
       sum = fmaf(__ldcg(part(i).sum() + head), factor, sum);
     }
     for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-    if (lane == 0) sums[head] = sum;
+    totals[head] = maximum;
+    totals[heads_max + head] = sum;
   }
   __syncthreads();
   for (int i = 4 * threadIdx.x; i < heads * d; i += 4 * decode_threads) {
     const int head = i / d;
-    float o[4] = {};
+    const float maximum = totals[head];
+    Four o;
 #pragma unroll 8
     for (int p = 0; p < parts; ++p) {
-      const float factor = factors[p * heads_max + head];
       const float4 x = __ldcg(reinterpret_cast<const float4*>(part(p).o() + i));
-      o[0] = fmaf(x.x, factor, o[0]);
-      o[1] = fmaf(x.y, factor, o[1]);
-      o[2] = fmaf(x.z, factor, o[2]);
-      o[3] = fmaf(x.w, factor, o[3]);
+      o.add(x, exp2_approximate(__ldcg(part(p).maximum() + head) - maximum));
     }
-    for (int e = 0; e < 4; ++e) store_element(job.type, job.out, out + i + e, o[e] / sums[head]);
+    o.store(job, out + i, totals[heads_max + head]);
   }
 }
 
-// What the warps have, merged into the output or, of a part, into a place of its own; the last part
+// What the four warps have of one row and KV head. At most one of them may have seen nothing of it
+// where that is behind a window: -Inf.
+template <int d, class WarpOf>
+__device__ Four merge_warps(WarpOf warp, int i, float& maximum, float& sum) {
+  const int head = i / d;
+  maximum = -INFINITY;
+  for (int w = 0; w < decode_warps; ++w) maximum = fmaxf(maximum, warp(w).maximum()[head]);
+  const float finite = maximum == -INFINITY ? 0.0f : maximum;
+  sum = 0.0f;
+  Four o;
+  for (int w = 0; w < decode_warps; ++w) {
+    const float factor = exp2_approximate(warp(w).maximum()[head] - finite);
+    sum = fmaf(warp(w).sum()[head], factor, sum);
+    o.add(*reinterpret_cast<const float4*>(warp(w).o() + i), factor);
+  }
+  return o;
+}
+
+// Shared memory besides the rings.
+template <class Shape>
+struct Shared {
+  uint64_t barriers[decode_warps * Shape::stages];
+  float totals[2 * heads_max];
+  int result_stage[decode_warps];  // of each warp's ring, where its result lies
+  bool is_last;
+};
+
+// Results of the warps become the output or, of a part, go to a place of their own; the last part
 // to come merges all of them.
 template <class Shape, int d>
-__device__ void finish(const DecodeJob& job, const Segment& segment, int per_block, uint8_t* shared,
-                       bool* is_last) {
+__device__ void finish(const DecodeJob& job, const Segment& segment, int per_block, uint8_t* rings,
+                       Shared<Shape>& shared) {
   const AttendJob& attend = job.attend;
   const int group = attend.params.q_heads / attend.place.kv_heads;
   const size_t out =
@@ -227,75 +266,81 @@ __device__ void finish(const DecodeJob& job, const Segment& segment, int per_blo
     const int slot = 2 * (first_part + part) + (part == 0 ? 1 : 0);
     return Result<d>{job.partial + static_cast<size_t>(slot) * Result<d>::floats};
   };
+  const auto of_warp = [&](int w) {
+    return Result<d>{reinterpret_cast<float*>(rings + w * Shape::ring_bytes +
+                                              shared.result_stage[w] * Shape::stage_bytes)};
+  };
   const Result<d> mine = of_part(static_cast<int>(blockIdx.x) - first_part);
-  for (int i = threadIdx.x; i < group * d; i += decode_threads) {
-    const int head = i / d;
-    float maximum = -INFINITY;
-    float sum = 0.0f;
-    float o = 0.0f;
-    const auto of_warp = [&](int w) {
-      return Result<d>{reinterpret_cast<float*>(shared + w * Shape::ring_bytes)};
-    };
-    for (int w = 0; w < decode_warps; ++w) maximum = fmaxf(maximum, of_warp(w).maximum()[head]);
-    // All tokens of a part may lie before the window.
-    const float finite = maximum == -INFINITY ? 0.0f : maximum;
-    for (int w = 0; w < decode_warps; ++w) {
-      const float factor = exp2_approximate(of_warp(w).maximum()[head] - finite);
-      sum = fmaf(of_warp(w).sum()[head], factor, sum);
-      o = fmaf(of_warp(w).o()[i], factor, o);
-    }
+  for (int i = 4 * threadIdx.x; i < group * d; i += 4 * decode_threads) {
+    float maximum, sum;
+    const Four o = merge_warps<d>(of_warp, i, maximum, sum);
     if (parts == 1) {
-      store_element(attend.type, attend.out, out + i, o / sum);
+      o.store(attend, out + i, sum);
       continue;
     }
-    mine.o()[i] = o;
+    *reinterpret_cast<float4*>(mine.o() + i) = {o.x[0], o.x[1], o.x[2], o.x[3]};
     if (i % d == 0) {
-      mine.maximum()[head] = maximum;
-      mine.sum()[head] = sum;
+      mine.maximum()[i / d] = maximum;
+      mine.sum()[i / d] = sum;
     }
   }
   if (parts == 1) return;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *is_last = atomicAdd(&job.arrived[first_part], 1) == parts - 1;
+  if (threadIdx.x == 0) {
+    shared.is_last = atomicAdd(&job.arrived[first_part], 1) == parts - 1;
+  }
   __syncthreads();
-  if (!*is_last) return;
+  if (!shared.is_last) return;
   __threadfence();
-  merge_parts<d>(of_part, parts, group, reinterpret_cast<float*>(shared), attend, out);
+  merge_parts<d>(of_part, parts, group, shared.totals, attend, out);
   if (threadIdx.x == 0) job.arrived[first_part] = 0;
 }
 
+// While the results of a segment are merged, the first units of the next one are on their way: they
+// come into all stages but one, in which the warp's result lies.
 template <class K, class V, int d>
-__global__ void __launch_bounds__(decode_threads, 3) decode(DecodeJob job) {
+__global__ void __launch_bounds__(decode_threads, decode_blocks_per_multiprocessor)
+    decode(DecodeJob job) {
   using Shape = UnitShape<K, V, d>;
-  extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ uint64_t barriers[decode_warps * Shape::stages];
-  __shared__ bool is_last;
+  static_assert(Shape::stage_bytes >= static_cast<int>(sizeof(float)) * Result<d>::floats);
+  extern __shared__ __align__(128) uint8_t rings[];
+  __shared__ Shared<Shape> shared;
   const int warp = threadIdx.x / 32;
-  if (threadIdx.x < decode_warps * Shape::stages) barrier_init(&barriers[threadIdx.x]);
+  if (threadIdx.x < decode_warps * Shape::stages) barrier_init(&shared.barriers[threadIdx.x]);
   before_bulk_copies();
   __syncthreads();
+  wait_for_earlier_kernels();
   const int total = job.units[job.attend.rows] * job.attend.place.kv_heads;
   const int blocks = static_cast<int>(gridDim.x);
   const int per_block = max(decode_warps, (total + blocks - 1) / blocks);
-  const int begin = static_cast<int>(blockIdx.x) * per_block;
-  const int end = min(total, begin + per_block);
-  Ring<Shape> ring{shared + warp * Shape::ring_bytes, barriers + warp * Shape::stages,
+  int at = static_cast<int>(blockIdx.x) * per_block;
+  const int end = min(total, at + per_block);
+  if (at >= end) return;
+  Ring<Shape> ring{rings + warp * Shape::ring_bytes, shared.barriers + warp * Shape::stages,
                    evict_first()};
-  for (int at = begin; at < end;) {
-    const Segment segment = segment_at(job, at, end);
-    Walk<K, V, d> walk(job, segment, ring);
-    walk.start();
+  Segment segment = segment_at(job, at, end);
+  Walk<K, V, d> walk(job, segment, ring);
+  while (true) {
+    walk.start(Shape::stages);
     State<d> state;
     state.clear();
     uint32_t q[d / 16][2];
     load_queries<CodesOf<K, d>, d>(job.attend, segment, q);
     walk.run(q, state);
-    write_state<CodesOf<V, d>, d>(
-        state, Result<d>{reinterpret_cast<float*>(shared + warp * Shape::ring_bytes)});
-    __syncthreads();
-    finish<Shape, d>(job, segment, per_block, shared, &is_last);
     at += segment.count;
+    const Segment done = segment;
+    if (at < end) {
+      segment = segment_at(job, at, end);
+      walk = Walk<K, V, d>(job, segment, ring);
+      walk.start(Shape::stages - 1);
+    }
+    write_state<CodesOf<V, d>, d>(state,
+                                  Result<d>{reinterpret_cast<float*>(ring.stage(ring.issued))});
+    shared.result_stage[warp] = static_cast<int>(ring.issued % Shape::stages);
+    __syncthreads();
+    finish<Shape, d>(job, done, per_block, rings, shared);
+    if (at >= end) return;
     before_bulk_copies();
     __syncthreads();
   }
@@ -307,9 +352,18 @@ cudaError_t launch(const DecodeJob& job, int multiprocessors, cudaStream_t strea
   const cudaError_t error = cudaFuncSetAttribute(
       decode<K, V, d>, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::shared_bytes);
   if (error != cudaSuccess) return error;
-  decode<K, V, d><<<decode_blocks_per_multiprocessor * multiprocessors, decode_threads,
-                    Shape::shared_bytes, stream>>>(job);
-  return cudaGetLastError();
+  // Its blocks of threads may start while those of the kernel before it end.
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = decode_blocks_per_multiprocessor * multiprocessors;
+  config.blockDim = decode_threads;
+  config.dynamicSmemBytes = Shape::shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, decode<K, V, d>, job);
 }
 
 struct Instance {

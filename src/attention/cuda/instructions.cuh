@@ -91,6 +91,12 @@ __device__ inline uint64_t evict_first() {
   return policy;
 }
 
+// Where a kernel was launched to start early: until those before it in the stream are done. The one
+// behind it, if it was launched so too, may then come in where this one's blocks of threads end.
+__device__ inline void wait_for_earlier_kernels() {
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // Ordinary writes to shared memory before, bulk copies to it behind.
 __device__ inline void before_bulk_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -5,8 +5,8 @@
 // they come out of its words. Output: V transposed, 16 channels by 16 tokens, times probabilities;
 // thread 4 g + t has channels that belong to g alone, of 4 tokens that belong to t.
 //
-// Codes of 4 bits stay where they lie in a half: in its lowest bits they are 2^-24 times the code,
-// four bits higher 2^-20; a plane's products are scaled at the end.
+// Unsigned codes stay where they lie in a half: in its lowest bits they are 2^-24 times the code,
+// four bits higher 2^-20; products are scaled at the end.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -76,6 +76,20 @@ struct ByteCodes<CodeKind::signed_bytes> {
   static constexpr uint32_t magic = 0x64646464;
   static constexpr uint32_t offset = 0x64806480;  // 1024 + 128
   __device__ static uint32_t prepared(uint32_t x) { return x ^ 0x80808080u; }
+  __device__ static uint32_t low(uint32_t x) {
+    return difference(bytes_of<0x4140>(x, magic), offset);
+  }
+  __device__ static uint32_t high(uint32_t x) {
+    return difference(bytes_of<0x4342>(x, magic), offset);
+  }
+};
+
+// Unsigned ones.
+template <>
+struct ByteCodes<CodeKind::planes> {
+  static constexpr uint32_t magic = 0x64646464;
+  static constexpr uint32_t offset = 0x64006400;
+  __device__ static uint32_t prepared(uint32_t x) { return x; }
   __device__ static uint32_t low(uint32_t x) {
     return difference(bytes_of<0x4140>(x, magic), offset);
   }
