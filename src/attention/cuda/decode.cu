@@ -376,7 +376,11 @@ struct Instance {
 
 template <class K, class V, int d>
 constexpr Instance instance(int k_format, int v_format) {
-  return {k_format, v_format, d, UnitShape<K, V, d>::per_block, &launch<K, V, d>};
+  if constexpr (has_channel_words<V, d>) {
+    return {k_format, v_format, d, UnitShape<K, V, d>::per_block, &launch<K, V, d>};
+  } else {
+    return {-1, -1, d, 0, nullptr};
+  }
 }
 
 enum Index {

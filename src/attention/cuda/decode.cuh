@@ -39,10 +39,12 @@ struct UnitShape {
   using VSide = SideShape<V, d>;
   static constexpr int open_side_bytes = open_tokens * d * 2;
   static constexpr int code_bytes = KSide::row_bytes + VSide::row_bytes;  // of a token
+  // Codes of two planes take more registers than there are for 64 tokens.
+  static constexpr bool both_of_two_planes = K::code_bits % 4 != 0 && V::code_bits % 4 != 0;
   // Units of about equal size.
-  static constexpr int tokens = 64 * code_bytes <= 2 * open_side_bytes   ? 64
-                                : 32 * code_bytes <= 2 * open_side_bytes ? 32
-                                                                         : 16;
+  static constexpr int tokens = 64 * code_bytes <= 2 * open_side_bytes && !both_of_two_planes ? 64
+                                : 32 * code_bytes <= 2 * open_side_bytes                      ? 32
+                                                                                              : 16;
   static constexpr int per_block = 64 / tokens;
   static constexpr int tiles = tokens / 16;
   static constexpr int k_parameters = tokens * KSide::row_bytes;  // in a stage
@@ -200,7 +202,7 @@ __device__ inline void sealed_scores(const uint8_t* codes, const uint8_t* parame
     float sum[Order::planes][4] = {};
 #pragma unroll
     for (int s = 0; s < d / 16; ++s) {
-      multiply(sum[Order::planes == 1 ? 0 : s % 2], Order::first(upper, s), Order::first(lower, s),
+      multiply(sum[s % Order::planes], Order::first(upper, s), Order::first(lower, s),
                Order::second(upper, s), Order::second(lower, s), scaled[s][0], scaled[s][1]);
     }
     float scale[2] = {1.0f, 1.0f};
@@ -211,10 +213,8 @@ __device__ inline void sealed_scores(const uint8_t* codes, const uint8_t* parame
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      float x = sum[0][e];
-      if constexpr (Order::planes == 2) {
-        x = fmaf(sum[0][e], Order::plane_factor(0), sum[1][e] * Order::plane_factor(1));
-      }
+      float x = sum[0][e] * Order::plane_factor(0);
+      if constexpr (Order::planes == 2) x = fmaf(sum[1][e], Order::plane_factor(1), x);
       out[i][e] = fmaf(x, scale[e / 2], offset[e]);
     }
   }
@@ -332,17 +332,15 @@ __device__ inline void sealed_output(const uint8_t* codes, const uint8_t* parame
     }
 #pragma unroll
     for (int j = 0; j < d / 16; ++j) {
-      const int w = j / Order::tiles_per_word;
       uint32_t a0, a1, a2, a3;
-      Order::pair(x[0][w], x[1][w], j, a0, a1);
-      Order::pair(x[2][w], x[3][w], j, a2, a3);
+      Order::pair(x[0], x[1], j, a0, a1);
+      Order::pair(x[2], x[3], j, a2, a3);
       multiply(sum[j], a0, a1, a2, a3, b[0], b[1]);
     }
   }
 #pragma unroll
   for (int j = 0; j < d / 16; ++j) {
-    float plane = 1.0f;
-    if constexpr (Order::planes == 2) plane = Order::plane_factor(Order::plane_of_tile(j));
+    const float plane = Order::plane_factor(j % Order::planes);
     float2 scale = {reference * plane, reference * plane};
     float2 minimum = {0.0f, 0.0f};
     if constexpr (V::axis == ScaleAxis::channel) {

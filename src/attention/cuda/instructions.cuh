@@ -12,6 +12,14 @@ __device__ inline uint32_t bytes_of(uint32_t a, uint32_t b) {
   return __byte_perm(a, b, selector);
 }
 
+// The same, and for digits from 8 on the sign of the byte that the digit less 8 names, eight times.
+template <uint32_t selector>
+__device__ inline uint32_t bytes_and_signs_of(uint32_t a, uint32_t b) {
+  uint32_t c;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "n"(selector));
+  return c;
+}
+
 // c += a b: a 16 x 16 and b 16 x 8 of f16, c 16 x 8 of f32. Thread 4 g + t has of a rows g and
 // g + 8, columns 2 t, 2 t + 1 and, in a2 and a3, those behind 8; of b the same as rows, of column
 // g; of c rows g and g + 8, columns 2 t and 2 t + 1.

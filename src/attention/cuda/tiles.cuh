@@ -109,7 +109,7 @@ struct Codes<CodeKind::halves, 16, d> {
   static constexpr bool interleaved = false;
   static constexpr int words = d / 8;           // of a row, in one thread
   static constexpr int channel_words = d / 16;  // of a token's channels
-  static constexpr int tiles_per_word = 1;
+  static constexpr float plane_factor(int /*plane*/) { return 1.0f; }
 
   __device__ static int base(int s, int t) { return 32 * (s / 2) + 8 * t + 4 * (s % 2); }
   __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
@@ -142,9 +142,11 @@ struct Codes<CodeKind::halves, 16, d> {
     }
   }
   // Operands of tile j: of its two channels, tokens x and y.
-  __device__ static void pair(uint32_t x, uint32_t y, int /*j*/, uint32_t& upper, uint32_t& lower) {
-    upper = bytes_of<0x5410>(x, y);
-    lower = bytes_of<0x7632>(x, y);
+  __device__ static void pair(const uint32_t (&x)[channel_words],
+                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
+                              uint32_t& lower) {
+    upper = bytes_of<0x5410>(x[j], y[j]);
+    lower = bytes_of<0x7632>(x[j], y[j]);
   }
 };
 
@@ -154,6 +156,7 @@ struct Codes<kind, 8, d> {
   static constexpr int planes = 1;
   static constexpr bool interleaved = false;
   static constexpr int words = d / 16;
+  static constexpr float plane_factor(int /*plane*/) { return 1.0f; }
 
   __device__ static int base(int s, int t) { return 64 * (s / 4) + 16 * t + 4 * (s % 4); }
   __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
@@ -173,16 +176,18 @@ struct Codes<kind, 8, d> {
   }
 
   static constexpr int channel_words = d / 32;
-  static constexpr int tiles_per_word = 2;
   __device__ static int channel(int j, int g) {
     return d / 8 * g + 2 * j;
   }
   __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
     load_words(row + d / 8 * g, to);
   }
-  __device__ static void pair(uint32_t x, uint32_t y, int j, uint32_t& upper, uint32_t& lower) {
+  __device__ static void pair(const uint32_t (&x)[channel_words],
+                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
+                              uint32_t& lower) {
+    const int w = j / 2;
     const uint32_t both =
-        Bytes::prepared(j % 2 == 0 ? bytes_of<0x5140>(x, y) : bytes_of<0x7362>(x, y));
+        Bytes::prepared(j % 2 == 0 ? bytes_of<0x5140>(x[w], y[w]) : bytes_of<0x7362>(x[w], y[w]));
     upper = Bytes::low(both);
     lower = Bytes::high(both);
   }
@@ -198,8 +203,6 @@ struct Codes<CodeKind::planes, 4, d> {
     return x & (plane == 0 ? 0x000f000fu : 0x00f000f0u);
   }
   static constexpr float plane_factor(int plane) { return plane == 0 ? 16777216.0f : 1048576.0f; }
-  static constexpr int plane_of_step(int s) { return s % 2; }
-  static constexpr int plane_of_tile(int j) { return j % 2; }
 
   __device__ static int base(int s, int t) { return d / 2 * (s % 2) + d / 8 * t + 4 * (s / 2); }
   __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
@@ -213,19 +216,113 @@ struct Codes<CodeKind::planes, 4, d> {
   }
 
   static constexpr int channel_words = d / 64;
-  static constexpr int tiles_per_word = 4;
   __device__ static int channel(int j, int g) {
     return d / 2 * (j % 2) + d / 16 * g + 4 * (j / 4) + 2 * (j / 2 % 2);
   }
   __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
     load_words(row + d / 16 * g, to);
   }
-  __device__ static void pair(uint32_t x, uint32_t y, int j, uint32_t& upper, uint32_t& lower) {
-    const uint32_t both = j / 2 % 2 == 0 ? bytes_of<0x5410>(x, y) : bytes_of<0x7632>(x, y);
+  __device__ static void pair(const uint32_t (&x)[channel_words],
+                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
+                              uint32_t& lower) {
+    const int w = j / 4;
+    const uint32_t both =
+        j / 2 % 2 == 0 ? bytes_of<0x5410>(x[w], y[w]) : bytes_of<0x7632>(x[w], y[w]);
     upper = in_plane(both, j % 2);
     lower = in_plane(both >> 8, j % 2);
   }
 };
+
+// 2, 3, 5 and 6 bits: a plane of 2 or 4 bits, then perhaps one of the codes' lowest bits. A word of
+// the first plane has parts of channels d / parts apart, and four neighbours in each; they become
+// four bytes of whole codes.
+template <int bits, int d>
+struct PlaneCodes {
+  static constexpr int large = bits > 4 ? 4 : 2;
+  static constexpr int small = bits - large;  // bits of the second plane
+  static constexpr int parts = 8 / large;
+  static constexpr int planes = 1;
+  static constexpr bool interleaved = true;
+  static constexpr int large_words = d * large / 128;  // of a row, in one thread
+  static constexpr int words = large_words * (small > 0 ? 2 : 1);
+  static constexpr int large_channel_words = d * large / 256;  // of a token's channels
+  static constexpr int channel_words = large_channel_words * (small > 0 ? 2 : 1);
+  static constexpr float plane_factor(int /*plane*/) { return 16777216.0f; }
+
+  // n words from channel c of the first part on, and what belongs to them, in the same places.
+  template <int n, int all>
+  __device__ static void load(const uint8_t* row, int c, uint32_t (&to)[all]) {
+    uint32_t codes[n];
+    load_words(row + c, codes);
+#pragma unroll
+    for (int w = 0; w < n; ++w) to[w] = codes[w];
+    if constexpr (small > 0) {
+      constexpr int part = d * small / 8;
+#pragma unroll
+      for (int w = 0; w < n; ++w) {
+        const int at = c + 4 * w;
+        const uint8_t* from = row + d * large / 8 + at % part;
+        to[n + w] = *reinterpret_cast<const uint32_t*>(from) >> (small * (at / part));
+      }
+    }
+  }
+  // Codes of part i % parts of word i / parts, one a byte.
+  template <int all>
+  __device__ static uint32_t codes(const uint32_t (&x)[all], int i) {
+    constexpr uint32_t ones = 0x01010101u;
+    constexpr int n = small > 0 ? all / 2 : all;
+    const int shift = large * (i % parts);
+    uint32_t code = x[i / parts] >> shift & ones * ((1 << large) - 1);
+    if constexpr (small > 0) {
+      code = code << small | (x[n + i / parts] >> shift & ones * ((1 << small) - 1));
+    }
+    return code;
+  }
+
+  __device__ static int base(int s, int t) {
+    return d / parts * (s % parts) + 4 * large_words * t + 4 * (s / parts);
+  }
+  __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
+    load<large_words>(row, 4 * large_words * t, to);
+  }
+  __device__ static uint32_t first(const uint32_t (&x)[words], int s) {
+    return codes(x, s) & 0x00ff00ffu;
+  }
+  __device__ static uint32_t second(const uint32_t (&x)[words], int s) {
+    return codes(x, s) >> 8 & 0x00ff00ffu;
+  }
+
+  __device__ static int channel(int j, int g) {
+    const int i = j / 2;
+    return d / parts * (i % parts) + 4 * large_channel_words * g + 4 * (i / parts) + 2 * (j % 2);
+  }
+  __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
+    load<large_channel_words>(row, 4 * large_channel_words * g, to);
+  }
+  // A byte's sign is 0, and fills the byte above it.
+  __device__ static void pair(const uint32_t (&x)[channel_words],
+                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
+                              uint32_t& lower) {
+    const uint32_t a = codes(x, j / 2);
+    const uint32_t b = codes(y, j / 2);
+    upper = j % 2 == 0 ? bytes_and_signs_of<0xc480>(a, b) : bytes_and_signs_of<0xe6a2>(a, b);
+    lower = j % 2 == 0 ? bytes_and_signs_of<0xd591>(a, b) : bytes_and_signs_of<0xf7b3>(a, b);
+  }
+};
+
+template <int d>
+struct Codes<CodeKind::planes, 2, d> : PlaneCodes<2, d> {};
+template <int d>
+struct Codes<CodeKind::planes, 3, d> : PlaneCodes<3, d> {};
+template <int d>
+struct Codes<CodeKind::planes, 5, d> : PlaneCodes<5, d> {};
+template <int d>
+struct Codes<CodeKind::planes, 6, d> : PlaneCodes<6, d> {};
+
+// Whether there are whole words for each thread.
+template <class Values, int d>
+inline constexpr bool has_channel_words = Values::code_bits >= 4 ||
+                                          d*(Values::code_bits & 6) / 256 > 0;
 
 template <class Values, int d>
 using CodesOf = Codes<Values::kind, Values::code_bits, d>;
