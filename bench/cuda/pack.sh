@@ -10,7 +10,7 @@ for program in test/cuda_formats_test test/cuda_attention_test bench/bench_atten
   [ -x "$build/$program" ] && cp "$build/$program" "$to/"
 done
 cp -r "$here/../../test/format/golden" "$to/data/format/"
-cp "$here/run.sh" "$to/"
+cp "$here/run.sh" "$here/attention_torch.py" "$to/"
 # Libraries that the other machine may lack; the C and C++ runtimes are older here than there.
 ldd "$to"/cuda_attention_test | awk '/fmt|xxhash/ {print $3}' | xargs -I{} cp -L {} "$to/lib/"
 du -sh "$to"

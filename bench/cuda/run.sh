@@ -27,7 +27,11 @@ all() {
   part formats 30 ./cuda_formats_test --gtest_brief=1
   part attention 120 ./cuda_attention_test --gtest_brief=1
   if [ -x ./bench_attention_cuda ]; then
-    part bench 120 ./bench_attention_cuda --policies f16 fp8 int8 int4 k8v8 k8v4 k6v4 k5v4 k5v3 k4v3 k4v2
+    part bench 120 ./bench_attention_cuda \
+      --policies f16 fp8 int8 int4 k8v8 k8v4 k6v4 k5v4 k5v3 k4v3 k4v2
+  fi
+  if python3 -c 'import torch' 2>/dev/null; then
+    part torch 60 python3 attention_torch.py
   fi
   if [ -x ./bench_attention_cuda ] && command -v ncu >/dev/null; then
     for policy in int4 fp8; do
