@@ -24,7 +24,8 @@ if(kvart_with_cuda)
   # fused unless it is written so. CMake 3.25 drops CUDA_STANDARD 20 without a word.
   add_library(kvart_cuda_options INTERFACE)
   target_compile_options(kvart_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:
-    -std=c++20 --expt-relaxed-constexpr -fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+    -std=c++20 --expt-relaxed-constexpr -fmad=false -Xptxas=-warn-spills
+    -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
   if(KVART_WERROR)
     target_compile_options(kvart_cuda_options INTERFACE
       $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)

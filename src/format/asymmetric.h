@@ -13,6 +13,7 @@
 #include "format/kernels.h"
 #include "format/quantize.h"
 #include "format/unpack.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
@@ -52,6 +53,8 @@ struct AsymmetricValues {
   static constexpr ScaleAxis axis = scale_axis;
   static constexpr int group = scale_group;
   static constexpr int code_bits = bits;
+  static constexpr int zero = 0;
+  static constexpr CodeKind kind = CodeKind::planes;
   static constexpr bool has_minimum = true;
   static constexpr bool range_has_zero = false;
   static constexpr float steps = (1 << bits) - 1;

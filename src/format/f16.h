@@ -7,6 +7,8 @@ namespace kvart::KVART_ISA {
 
 // The rule of one value (format/values.h).
 struct F16Values : SixteenBitValues {
+  static constexpr CodeKind kind = CodeKind::halves;
+
   static constexpr unsigned code(float x, float /*scale*/, float /*minimum*/) {
     return f32_to_f16_saturated(x);
   }

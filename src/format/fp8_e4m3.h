@@ -6,6 +6,7 @@
 #include "format/int8.h"
 #include "format/quantize.h"
 #include "format/rows.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
@@ -124,6 +125,7 @@ struct Fp8E4m3Values {
   static constexpr ScaleAxis axis = ScaleAxis::token;
   static constexpr int group = max_head_dim;
   static constexpr int code_bits = 8;
+  static constexpr CodeKind kind = CodeKind::e4m3;
   static constexpr bool has_minimum = false;
   static constexpr bool range_has_zero = true;
 

@@ -7,6 +7,7 @@
 #include "format/kernels.h"
 #include "format/quantize.h"
 #include "format/unpack.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
@@ -15,6 +16,8 @@ struct Int4G32Values {
   static constexpr ScaleAxis axis = ScaleAxis::token;
   static constexpr int group = 32;
   static constexpr int code_bits = 4;
+  static constexpr int zero = 8;
+  static constexpr CodeKind kind = CodeKind::planes;
   static constexpr bool has_minimum = false;
   static constexpr bool range_has_zero = true;
 
@@ -26,10 +29,10 @@ struct Int4G32Values {
     const bool zeros = scale == 0.0f;
     const float code =
         quantized(x, 0.0f, zeros ? 1.0f : scale, zeros ? 0.0f : -8.0f, zeros ? 0.0f : 7.0f);
-    return static_cast<unsigned>(static_cast<int>(code) + 8);
+    return static_cast<unsigned>(static_cast<int>(code) + zero);
   }
   static constexpr float value(unsigned code, float scale, float /*minimum*/) {
-    return static_cast<float>(static_cast<int>(code) - 8) * scale;
+    return static_cast<float>(static_cast<int>(code) - zero) * scale;
   }
 };
 

@@ -5,6 +5,7 @@
 #include "format/kernels.h"
 #include "format/quantize.h"
 #include "format/unpack.h"
+#include "format/values.h"
 
 namespace kvart::KVART_ISA {
 
@@ -35,6 +36,7 @@ struct Int8Values {
   static constexpr ScaleAxis axis = ScaleAxis::token;
   static constexpr int group = max_head_dim;
   static constexpr int code_bits = 8;
+  static constexpr CodeKind kind = CodeKind::signed_bytes;
   static constexpr bool has_minimum = false;
   static constexpr bool range_has_zero = true;
 

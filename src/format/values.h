@@ -2,6 +2,9 @@
 // value (the GPU's) is made of. Each format's own file has it as `Values`:
 //
 //   axis, group, code_bits     whose scales, over how many tokens or channels, as in IntegerCodes
+//   kind                       what the codes are; planes have `zero`, the code of value 0 (less
+//   the
+//                              minimum)
 //   has_minimum                parameters: all scales, then all minima
 //   range_has_zero             whether a group's range begins as [0, 0] or with its first value
 //   parameters(low, high)      what is stored for a group of that range
@@ -16,6 +19,14 @@
 #include "format/quantize.h"
 
 namespace kvart::KVART_ISA {
+
+enum class CodeKind {
+  halves,        // f16
+  bfloats,       // bf16
+  e4m3,          // 8-bit floats
+  signed_bytes,  // integers
+  planes,        // unsigned integers of fewer than 8 bits
+};
 
 // What 16-bit floats, which have no parameters, have in common.
 struct SixteenBitValues {

@@ -38,7 +38,8 @@ LAYERS["server"] = ("engine", *LAYERS["engine"])
 # Tools and benchmarks use public headers. These headers of src/ they may use besides.
 SRC_HEADERS_OF_TOOLS = {
     # What bench/ measures, and asks of formats.
-    "attention/attention.h", "format/asymmetric.h", "format/kernels.h", "model/ops/matmul.h",
+    "attention/attention.h", "attention/cuda_attention.h", "format/asymmetric.h",
+    "format/kernels.h", "model/ops/matmul.h",
 }
 
 # Kernel files are compiled for one instruction set each: an inline function of a std header would

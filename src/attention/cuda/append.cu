@@ -30,7 +30,7 @@ __device__ __half stored(float x, bool& all_fit) {
 template <class T>
 __global__ void append_rows(PlanView plan, LayerPlace place, const T* k, const T* v) {
   const PlannedRow row = plan.rows[blockIdx.x];
-  const BlockAddress block = plan.table[plan.steps[row.step].table + row.position / block_tokens];
+  const BlockAddress block = plan.table[row.table + row.position / block_tokens];
   const size_t token = static_cast<size_t>(row.position % block_tokens) * place.head_dim;
   const int pairs = place.kv_heads * place.head_dim / 2;
   bool all_fit = true;

@@ -68,6 +68,7 @@ class DeviceAttention final : public CudaAttention {
       : cache_(cache),
         limits_(limits),
         kernels_(kernels),
+        multiprocessors_(device.multiprocessors),
         memory_(cache->page_layout(), limits, device),
         workspace_(static_cast<uint8_t*>(workspace)) {
     const PageLayout& layout = cache->page_layout();
@@ -99,6 +100,7 @@ class DeviceAttention final : public CudaAttention {
 
  private:
   void add_step(const SequenceStep& from, int index);
+  void add_units(const SequenceStep& from, int group);
   void add_table(const SequenceStep& from, int group, int table);
   [[nodiscard]] PlanView view(int group) const;
   // The part of the plan that begins there, in pinned memory.
@@ -110,6 +112,7 @@ class DeviceAttention final : public CudaAttention {
   KvCache* cache_;
   CudaLimits limits_;
   CudaKernels kernels_;
+  int multiprocessors_;
   PlanMemory memory_;
   uint8_t* workspace_;
   uint8_t* host_ = nullptr;
@@ -127,7 +130,9 @@ PlanView DeviceAttention::view(int group) const {
           reinterpret_cast<const PlannedRow*>(at + memory_.rows),
           reinterpret_cast<const int*>(at + memory_.filled),
           reinterpret_cast<const BlockAddress*>(at + memory_.table(group)),
-          reinterpret_cast<int*>(at + memory_.failed)};
+          reinterpret_cast<int*>(at + memory_.failed),
+          reinterpret_cast<const int*>(at + memory_.units(group)),
+          memory_.units_stride};
 }
 
 void DeviceAttention::add_table(const SequenceStep& from, int group, int table) {
@@ -148,12 +153,25 @@ void DeviceAttention::add_table(const SequenceStep& from, int group, int table) 
   }
 }
 
+void DeviceAttention::add_units(const SequenceStep& from, int group) {
+  const int window = cache_->page_layout().window(group);
+  int sealed_units = 1;
+  for (int size = 0; size < unit_sizes; ++size, sealed_units *= 2) {
+    int* to = host<int>(memory_.units(group)) + size * memory_.units_stride + rows_;
+    if (rows_ == 0) to[0] = 0;
+    for (int i = 0; i < from.count; ++i) {
+      const auto position = static_cast<int>(from.first) + i;
+      to[i + 1] = to[i] + RowUnits::of(position, window, cache_->sink_blocks()).count(sealed_units);
+    }
+  }
+}
+
 void DeviceAttention::add_step(const SequenceStep& from, int index) {
   const int64_t end = from.first + from.count;
   host<PlannedStep>(memory_.steps)[index] = {static_cast<int>(from.first), from.count, rows_,
                                              table_};
   for (int i = 0; i < from.count; ++i) {
-    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i};
+    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i, table_};
   }
   auto* filled = host<int>(memory_.filled);
   for (int64_t b = std::max<int64_t>(from.first / block_tokens, cache_->sink_blocks());
@@ -162,6 +180,7 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
   }
   for (int group = 0; group < cache_->page_layout().groups(); ++group) {
     add_table(from, group, table_);
+    add_units(from, group);
   }
   rows_ += from.count;
   table_ += static_cast<int>((end + block_tokens - 1) / block_tokens);
@@ -200,6 +219,10 @@ Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream str
   for (const auto& [offset, bytes] : parts) KVART_RETURN_IF_ERROR(send(offset, bytes));
   for (int group = 0; group < cache_->page_layout().groups(); ++group) {
     KVART_RETURN_IF_ERROR(send(memory_.table(group), sizeof(BlockAddress) * table_));
+    for (int size = 0; size < unit_sizes; ++size) {
+      KVART_RETURN_IF_ERROR(send(memory_.units(group) + sizeof(int) * size * memory_.units_stride,
+                                 sizeof(int) * (rows_ + 1)));
+    }
   }
   return status_of(cudaEventRecord(sent_, stream_of(stream)), "event");
 }
@@ -235,7 +258,14 @@ Status DeviceAttention::attend(int layer, const AttentionParams& params, Element
                          at.v_format,
                          at.v_parameters,
                          at.k_parameters};
-  return status_of(launch_plain(job, stream_of(stream)), "attend");
+  cudaError_t error = cudaSuccess;
+  const bool launched =
+      kernels_ == CudaKernels::fastest && params.window == cache_->page_layout().window(at.group) &&
+      launch_decode_attention(
+          job, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),
+          reinterpret_cast<int*>(workspace_ + memory_.arrived), stream_of(stream), &error);
+  if (!launched) error = launch_plain(job, stream_of(stream));
+  return status_of(error, "attend");
 }
 
 Status DeviceAttention::failed(std::span<uint8_t> steps, CudaStream stream) {

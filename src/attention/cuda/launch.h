@@ -41,6 +41,17 @@ struct AttendJob {
 
 cudaError_t launch_plain(const AttendJob& job, cudaStream_t stream);
 
+// Blocks of threads of decode attention that run at a time on each multiprocessor.
+inline constexpr int decode_blocks_per_multiprocessor = 3;
+
+// Memory for the partial results of layers of that head_dim.
+size_t decode_partial_bytes(int head_dim, int multiprocessors);
+
+// False: there is no kernel for that job. arrived: one counter for each block of threads, 0; they
+// are 0 again behind it.
+bool launch_decode_attention(const AttendJob& job, int multiprocessors, float* partial,
+                             int* arrived, cudaStream_t stream, cudaError_t* error);
+
 cudaError_t launch_copy(const BlockCopy* copies, int count, size_t bytes, cudaStream_t stream);
 
 }  // namespace kvart::cuda

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(threads) attend(AttendJob job) {
   float maximum = -INFINITY;
   float sum = 0.0f;
   for (int b = first / block_tokens; b <= own; ++b) {
-    const BlockAddress block = job.plan.table[job.plan.steps[row.step].table + b];
+    const BlockAddress block = job.plan.table[row.table + b];
     const bool full = b == own || b < job.sink_blocks;
     const int begin = b * block_tokens < first ? first - b * block_tokens : 0;
     const int end = b == own ? row.position % block_tokens + 1 : block_tokens;

@@ -23,7 +23,53 @@ struct PlannedStep {
 struct PlannedRow {
   int step;
   int position;
+  int table;  // of the step
 };
+
+// Blocks in full precision are read in units of so many tokens.
+inline constexpr int open_tokens = 16;
+inline constexpr int open_units = 64 / open_tokens;
+
+// The work of one row for one KV head: units of its sink blocks, then of its sealed ones, then of
+// its own.
+struct RowUnits {
+  int first_block;
+  int sinks;   // blocks
+  int sealed;  // blocks
+  int own_units;
+
+  static constexpr RowUnits of(int position, int window, int sink_blocks) {
+    const int first = window > 0 && position >= window ? (position - window + 1) / 64 : 0;
+    const int own = position / 64;
+    const int sinks_end = sink_blocks < own ? sink_blocks : own;
+    const int sinks = sinks_end > first ? sinks_end - first : 0;
+    return {first, sinks, own - first - sinks, position % 64 / open_tokens + 1};
+  }
+  // sealed_units: of a sealed block.
+  [[nodiscard]] constexpr int count(int sealed_units) const {
+    return sinks * open_units + sealed * sealed_units + own_units;
+  }
+
+  struct Unit {
+    int block;
+    int part;  // of the block
+    bool open;
+  };
+  [[nodiscard]] constexpr Unit unit(int index, int sealed_units) const {
+    if (index < sinks * open_units) {
+      return {first_block + index / open_units, index % open_units, true};
+    }
+    index -= sinks * open_units;
+    const int behind = first_block + sinks;
+    if (index < sealed * sealed_units) {
+      return {behind + index / sealed_units, index % sealed_units, false};
+    }
+    return {behind + sealed, index - sealed * sealed_units, true};
+  }
+};
+
+// A sealed block is read in 1, 2 or 4 units.
+inline constexpr int unit_sizes = 3;
 
 // A group of layers as the kernels see it.
 struct PlanView {
@@ -31,7 +77,9 @@ struct PlanView {
   const PlannedRow* rows;
   const int* filled;  // places in the table of blocks that the batch fills, -1: none
   const BlockAddress* table;
-  int* failed;  // one for each step
+  int* failed;       // one for each step
+  const int* units;  // [unit_sizes][max_rows + 1]: units of the rows before
+  int units_stride;
 };
 
 // Where a layer's bytes lie in a block: of KV head h at offset + h * stride.

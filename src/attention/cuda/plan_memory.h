@@ -1,8 +1,10 @@
 // Where the parts of a plan lie in the workspace, and what lies behind them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
+#include "attention/cuda/launch.h"
 #include "attention/cuda/plan.h"
 #include "attention/cuda_attention.h"
 
@@ -10,21 +12,36 @@ namespace kvart::cuda {
 
 class PlanMemory {
  public:
-  PlanMemory(const PageLayout& layout, const CudaLimits& limits, const CudaDevice& /*device*/) {
+  PlanMemory(const PageLayout& layout, const CudaLimits& limits, const CudaDevice& device) {
     steps = take(sizeof(PlannedStep) * limits.max_steps);
     rows = take(sizeof(PlannedRow) * limits.max_rows);
     filled = take(sizeof(int) * (limits.max_steps + limits.max_rows / block_tokens));
     failed = take(sizeof(int) * limits.max_steps);
     table_bytes_ = rounded(sizeof(BlockAddress) * limits.max_blocks);
     tables_ = take(table_bytes_ * layout.groups());
+    units_stride = limits.max_rows + 1;
+    units_bytes_ = rounded(sizeof(int) * unit_sizes * units_stride);
+    units_ = take(units_bytes_ * layout.groups());
+    plan_bytes_ = end_;
+    arrived = take(sizeof(int) * decode_blocks_per_multiprocessor * device.multiprocessors);
+    int head_dim = 0;
+    for (int i = 0; i < layout.layers(); ++i) {
+      head_dim = std::max(head_dim, layout.shape(i).head_dim);
+    }
+    partial = take(decode_partial_bytes(head_dim, device.multiprocessors));
   }
 
   size_t steps = 0;
   size_t rows = 0;
   size_t filled = 0;
   size_t failed = 0;
+  size_t arrived = 0;
+  size_t partial = 0;
+  int units_stride = 0;
   [[nodiscard]] size_t table(int group) const { return tables_ + group * table_bytes_; }
-  [[nodiscard]] size_t plan_bytes() const { return end_; }
+  // Of the rows before each row, [unit_sizes][units_stride].
+  [[nodiscard]] size_t units(int group) const { return units_ + group * units_bytes_; }
+  [[nodiscard]] size_t plan_bytes() const { return plan_bytes_; }
   [[nodiscard]] size_t total_bytes() const { return end_; }
 
  private:
@@ -37,6 +54,9 @@ class PlanMemory {
 
   size_t tables_ = 0;
   size_t table_bytes_ = 0;
+  size_t units_ = 0;
+  size_t units_bytes_ = 0;
+  size_t plan_bytes_ = 0;
   size_t end_ = 0;
 };
 

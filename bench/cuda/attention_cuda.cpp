@@ -1,0 +1,219 @@
+// Decode attention on the GPU: the card's read bandwidth, then for each policy and shape the time
+// of one layer, the cache bytes that it reads (codes, scales and open blocks), TB/s and the share
+// of the bandwidth. One graph holds as many layers as make the data larger than the cache of the
+// device several times over; medians of its runs.
+#include <cuda_runtime_api.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/device_cache.h"
+#include "cuda/read_ceiling.h"
+#include "kvart/format.h"
+#include "results.h"
+
+namespace kvart {
+namespace {
+
+constexpr int runs = 60;
+constexpr size_t working_set_bytes = size_t{1} << 30;
+
+// Microseconds of what `work` puts into a stream, as a graph: the median.
+double graph_us(const std::function<void(cudaStream_t)>& work) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  cuda_or_exit(cudaStreamCreate(&stream));
+  cuda_or_exit(cudaEventCreate(&begin));
+  cuda_or_exit(cudaEventCreate(&end));
+  cuda_or_exit(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  work(stream);
+  cuda_or_exit(cudaStreamEndCapture(stream, &graph));
+  cuda_or_exit(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<double> times_us;
+  for (int i = 0; i < runs + 5; ++i) {
+    cuda_or_exit(cudaEventRecord(begin, stream));
+    cuda_or_exit(cudaGraphLaunch(exec, stream));
+    cuda_or_exit(cudaEventRecord(end, stream));
+    cuda_or_exit(cudaStreamSynchronize(stream));
+    float ms = 0;
+    cuda_or_exit(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= 5) times_us.push_back(1e3 * ms);
+  }
+  cuda_or_exit(cudaGraphExecDestroy(exec));
+  cuda_or_exit(cudaGraphDestroy(graph));
+  cuda_or_exit(cudaEventDestroy(begin));
+  cuda_or_exit(cudaEventDestroy(end));
+  cuda_or_exit(cudaStreamDestroy(stream));
+  return median(times_us);
+}
+
+// TB/s of the best of some grids.
+double read_ceiling(int multiprocessors) {
+  double best = 0;
+  for (const size_t bytes : {size_t{1} << 30, size_t{4} << 30}) {
+    const DeviceBytes data(bytes);
+    const DeviceBytes out(sizeof(unsigned));
+    cuda_or_exit(cudaMemset(data.data(), 1, bytes));
+    for (const int blocks : {2, 4, 8, 16}) {
+      const double us = graph_us([&](cudaStream_t stream) {
+        cuda_or_exit(launch_read(data.data(), bytes, reinterpret_cast<unsigned*>(out.data()),
+                                 blocks * multiprocessors, stream));
+      });
+      best = std::max(best, 1e-6 * static_cast<double>(bytes) / us);
+    }
+  }
+  return best;
+}
+
+struct BenchShape {
+  std::string name;
+  std::vector<int64_t> tokens;
+  int q_heads = 32;
+  int kv_heads = 8;
+  int head_dim = 128;
+};
+
+std::vector<BenchShape> bench_shapes() {
+  const auto batch = [](int count, int64_t tokens) { return std::vector<int64_t>(count, tokens); };
+  std::vector<int64_t> skewed = batch(63, 1024);
+  skewed.push_back(131072);
+  return {{"32 x 8k", batch(32, 8192)},
+          {"13 x 32k", batch(13, 32768)},
+          {"64 x 4k", batch(64, 4096)},
+          {"128 x 1k", batch(128, 1024)},
+          {"1 x 32k", batch(1, 32768)},
+          {"1 x 128k", batch(1, 131072)},
+          {"1 x 128k + 63 x 1k", skewed},
+          {"64/8 heads 128 x 2k", batch(128, 2048), 64, 8, 128},
+          {"9/3 heads d 64, 128 x 4k", batch(128, 4096), 9, 3, 64},
+          {"14/2 heads d 64, 128 x 4k", batch(128, 4096), 14, 2, 64}};
+}
+
+// What a layer's attention reads of the cache.
+double cache_bytes(const BenchShape& shape, const LayerFormats& formats, int sink_blocks) {
+  double bytes = 0;
+  const double open_token = 4.0 * shape.head_dim;
+  for (const int64_t tokens : shape.tokens) {
+    const int64_t own = (tokens - 1) / block_tokens;
+    const int64_t sinks = std::min<int64_t>(sink_blocks, own);
+    bytes += static_cast<double>(own - sinks) *
+             static_cast<double>(formats.k->side_bytes(shape.head_dim) +
+                                 formats.v->side_bytes(shape.head_dim));
+    bytes += open_token * static_cast<double>(sinks * block_tokens + tokens - own * block_tokens);
+  }
+  return bytes * shape.kv_heads;
+}
+
+std::vector<float> random_values(size_t count) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+struct Measured {
+  double us;
+  double bytes;
+};
+
+Measured measure(const BenchShape& shape, const Policy& policy, CudaKernels kernels,
+                 const CudaDevice& device) {
+  const LayerFormats formats = or_exit(policy.resolve(1))[0];
+  const double bytes = cache_bytes(shape, formats, policy.sink_blocks);
+  const int layers =
+      std::clamp(static_cast<int>(static_cast<double>(working_set_bytes) / bytes) + 1, 1, 32);
+  const std::vector<LayerShape> layer_shapes(layers, {shape.kv_heads, shape.head_dim, 0});
+  const std::vector<LayerFormats> layer_formats(layers, formats);
+  DeviceCache cache(layer_shapes, layer_formats, policy.sink_blocks, shape.tokens);
+  CudaLimits limits{static_cast<int>(shape.tokens.size()),
+                    std::max<int>(block_tokens, static_cast<int>(shape.tokens.size())), 0,
+                    shape.q_heads};
+  for (const int64_t tokens : shape.tokens) limits.max_blocks += tokens / block_tokens + 1;
+  const DeviceBytes workspace(CudaAttention::workspace_bytes(cache.page_layout(), limits, device));
+  const auto attention = or_exit(CudaAttention::create(&cache, limits, workspace.data(), kernels));
+
+  // A sealed block of every layer, then all like it.
+  const size_t values = static_cast<size_t>(block_tokens) * shape.kv_heads * shape.head_dim;
+  const DeviceBytes kv(values * sizeof(float));
+  cuda_or_exit(cudaMemcpy(kv.data(), random_values(values).data(), values * sizeof(float),
+                          cudaMemcpyHostToDevice));
+  const auto longest = static_cast<SequenceId>(
+      std::max_element(shape.tokens.begin(), shape.tokens.end()) - shape.tokens.begin());
+  const auto last = static_cast<int64_t>(cache.blocks(longest, 0).size()) - 1;
+  const std::vector<SequenceStep> block = {{longest, last * block_tokens, block_tokens}};
+  or_exit(attention->plan(block, nullptr));
+  for (int layer = 0; layer < layers; ++layer) {
+    or_exit(attention->append(layer, Element::f32, kv.data(), kv.data(), nullptr));
+  }
+  cache.repeat(cache.blocks(longest, 0)[last]);
+
+  std::vector<SequenceStep> steps;
+  for (size_t i = 0; i < shape.tokens.size(); ++i) {
+    steps.push_back({static_cast<SequenceId>(i), shape.tokens[i] - 1, 1});
+  }
+  or_exit(attention->plan(steps, nullptr));
+  cuda_or_exit(cudaDeviceSynchronize());
+  const size_t elements = steps.size() * shape.q_heads * shape.head_dim;
+  const DeviceBytes q(2 * elements);
+  const DeviceBytes out(2 * elements);
+  // Halves of either sign between 2^-7 and 2.
+  std::vector<uint16_t> halves(elements);
+  std::mt19937 random(3);
+  for (uint16_t& x : halves) x = static_cast<uint16_t>((random() & 0x9fff) | 0x2000);
+  cuda_or_exit(cudaMemcpy(q.data(), halves.data(), 2 * elements, cudaMemcpyHostToDevice));
+  AttentionParams params;
+  params.q_heads = shape.q_heads;
+  params.scale = 0.088f;
+  const double us = graph_us([&](cudaStream_t stream) {
+    for (int layer = 0; layer < layers; ++layer) {
+      or_exit(attention->attend(layer, params, Element::f16, q.data(), out.data(), stream));
+    }
+  });
+  return {us / layers, bytes};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Decode attention on the GPU, beside the card's read bandwidth");
+  std::vector<std::string> policies = preset_names();
+  std::vector<size_t> chosen;
+  bool plain = false;
+  app.add_option("--policies", policies, "presets or formats");
+  app.add_option("--shapes", chosen, "numbers of shapes, the first is 0; all");
+  app.add_flag("--plain", plain, "the obvious kernel");
+  CLI11_PARSE(app, argc, argv);
+  const CudaDevice device = or_exit(cuda_device());
+  const std::vector<BenchShape> shapes = bench_shapes();
+  for (size_t i = 0; i < shapes.size() && chosen.empty(); ++i) chosen.push_back(i);
+  const double ceiling = read_ceiling(device.multiprocessors);
+  std::printf("%s, %d multiprocessors, reads %.2f TB/s\n", device.name.c_str(),
+              device.multiprocessors, ceiling);
+  std::printf("%-26s %-8s %9s %9s %7s %9s\n", "shape", "policy", "us", "GB", "TB/s", "of reads");
+  for (const size_t index : chosen) {
+    if (index >= shapes.size()) continue;
+    const BenchShape& shape = shapes[index];
+    for (const std::string& name : policies) {
+      const Policy policy = or_exit(parse_policy(name)).policy;
+      const Measured m =
+          measure(shape, policy, plain ? CudaKernels::plain : CudaKernels::fastest, device);
+      const double rate = 1e-6 * m.bytes / m.us;
+      std::printf("%-26s %-8s %9.1f %9.4f %7.2f %8.1f%%\n", shape.name.c_str(), name.c_str(), m.us,
+                  1e-9 * m.bytes, rate, 100 * rate / ceiling);
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace kvart
+
+int main(int argc, char** argv) {
+  return kvart::run(argc, argv);
+}
