@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demonstration of `make demo`: an answer from a model on a 4-bit cache, then what that cache
-# costs and holds.
+# The demonstration of `make demo`: an answer from a model on a 4-bit cache, then everything that
+# quantizing its cache gains and costs on this machine, on one page.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,5 +16,5 @@ show() {
 show "$kvart" run "$model" -p \
   "Explain how rain forms, step by step, from the ocean to the cloud to the ground." \
   --kv-cache-dtype int4 --max-tokens 240 --repetition-penalty 1.1
-show "$kvart" bytes Llama-3-8B
-show "$kvart" plan Llama-3-8B --gpu H100 --kv-memory 60GB --context 32k
+show "$kvart" report "$model" --html build/kvart-report.html --json build/kvart-report.json
+printf '\nOpen build/kvart-report.html in a browser. Another model: %s report MODEL\n' "$kvart"
