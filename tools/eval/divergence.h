@@ -78,7 +78,7 @@ double perplexity_of(const PolicyDivergence& policy);
 // and the one from which on retrieval is lost: what was measured on small models beside retrieval
 // (docs/evaluation.md).
 inline constexpr double close_kl = 0.02;
-inline constexpr double destroyed_kl = 0.1;
+inline constexpr double destroyed_kl = 0.05;
 
 // The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does.
 size_t smallest_close_policy(const DivergenceResult& result);
