@@ -26,7 +26,7 @@ build: setup     ## Build the release preset into build/release
 	cmake --preset release --log-level=WARNING
 	cmake --build --preset release --parallel $(JOBS)
 
-demo: model build ## From nothing to an answer on a 4-bit cache, and a page of what that gains and costs
+demo: model build ## From nothing to an answer on a 4-bit cache and a page of what that gains
 	@bash scripts/demo.sh
 
 test:            ## Everything: gcc and clang builds, all tests, sanitizers, style

@@ -48,8 +48,8 @@ Status read_memory(const ReportCommand& command, WholeOptions& options) {
   return {};
 }
 
-PageInput page_input(const WholeOptions& options, const WholeResult& result,
-                     const Report& summary) {
+PageInput page_input(const WholeOptions& options, const WholeResult& result, const Report& summary,
+                     const Report& table) {
   PageInput page;
   page.title = fmt::format("Which KV cache for {}?",
                            std::filesystem::path(options.model).filename().string());
@@ -57,7 +57,7 @@ PageInput page_input(const WholeOptions& options, const WholeResult& result,
   page.flag = summary.flag;
   page.facts = page_facts();
   page.command = command_line();
-  page.sections.push_back({"Summary", &summary});
+  page.sections.push_back({"Summary", &table});
   for (const WholeSection& section : result.sections) {
     page.sections.push_back({section.title, &section.report});
   }
@@ -87,7 +87,9 @@ Result<bool> run_report(ReportCommand& command) {
   const auto result = measure_all(**model, options, std::move(before), unfinished, key);
   if (!result.ok()) return result.error();
   const Report summary = whole_summary(options, *result);
-  const PageInput page = page_input(options, *result, summary);
+  Report table = summary;
+  table.verdict.clear();  // it is the page's own
+  const PageInput page = page_input(options, *result, summary, table);
   KVART_RETURN_IF_ERROR(outputs->html->write(page_html(page)));
   if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(page_json(page))));
   KVART_RETURN_IF_ERROR(publish(summary, {}));

@@ -129,7 +129,7 @@ std::string SectionWriter::section(const PageSection& section, size_t number, bo
   std::string out = fmt::format(R"(<section id="section-{}">)", number);
   if (!alone) {
     out += "<h2>" + escaped(section.title) + "</h2>\n";
-    out += element("p", "lead", report.verdict);
+    if (!report.verdict.empty()) out += element("p", "lead", report.verdict);
   }
   if (report.incomplete && !alone) {
     out += element("p", "warn", "Incomplete: it was interrupted, or its time was over.");

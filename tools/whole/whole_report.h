@@ -23,7 +23,7 @@ struct WholeOptions {
   uint64_t available_bytes = 0;       // of memory; 0: not known
   double budget_s = 300;              // 0: as long as it takes
   bool full = false;                  // longer contexts, all presets, each layer
-  int threads = 1;
+  int threads = 0;                    // 0: as many as cores, until the command has counted them
   uint64_t seed = 1;
   bool quiet = false;
 };
