@@ -68,19 +68,20 @@ void unpack(decltype(IntegerCodes::rows) rows_or_columns, const SideBytes& side,
 }
 
 // Rows up to which values are read where they are stored: beyond that many it pays to unpack or
-// decode them once for all. Four rows share what a register holds; e4m3 takes as long to decode as
-// four rows to multiply.
-constexpr int most_packed_rows = 8;
-constexpr int most_e4m3_rows = 4;
+// decode them once for all. Four rows share what a register holds.
+int most_packed_rows(Packing packing) {
+  const bool takes_long = packing == Packing::e4m3 || packing == Packing::nibbles_and_bits ||
+                          packing == Packing::nibbles_and_pairs;
+  return takes_long ? 4 : 8;
+}
 
-bool reads_packed(const IntegerKernels& kernels, int rows) {
-  return kernels.packed_scores != nullptr && rows <= most_packed_rows;
+bool reads_packed(const IntegerKernels& kernels, const FormatKernels& format, int rows) {
+  return kernels.packed_scores != nullptr && rows <= most_packed_rows(format.packing);
 }
 bool reads_packed(const AttentionKernels& kernels, const FormatKernels& format, int rows,
                   int tokens) {
-  const int most = format.packing == Packing::e4m3 ? most_e4m3_rows : most_packed_rows;
-  return kernels.packed_scores != nullptr && is_float(format.packing) && rows <= most &&
-         tokens % score_group == 0;
+  return kernels.packed_scores != nullptr && is_float(format.packing) &&
+         rows <= most_packed_rows(format.packing) && tokens % score_group == 0;
 }
 
 PackedRows packed_rows(const SideBytes& side, int head_dim, int first, int tokens) {
@@ -205,7 +206,7 @@ void CpuAttention::integer_scores(const SideBytes& k, int rows, int head_dim, co
   const bool per_channel = codes.axis == ScaleAxis::channel;
   const int group = per_channel ? codes.group : block_tokens;
   const bool packed =
-      reads_packed(*s.integers, rows) && has_packed_scores(k.format->packing, head_dim);
+      reads_packed(*s.integers, *k.format, rows) && has_packed_scores(k.format->packing, head_dim);
   const int step = packed ? group : std::min(step_tokens(head_dim, code_values), group);
   Fetch fetch(next, block_tokens / group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -252,7 +253,7 @@ void CpuAttention::channel_scaled_sums(const SideBytes& v, int rows, int head_di
                                        float* o, Upcoming next) const {
   const IntegerCodes& codes = v.format->integers;
   const bool packed =
-      reads_packed(*s.integers, rows) && has_packed_sums(v.format->packing, head_dim);
+      reads_packed(*s.integers, *v.format, rows) && has_packed_sums(v.format->packing, head_dim);
   const int step = sum_tokens_of(codes, head_dim);
   Fetch fetch(next, block_tokens / codes.group + (packed ? 0 : block_tokens / unpack_tokens) +
                         product_shares * block_tokens / step);
@@ -285,7 +286,7 @@ void CpuAttention::token_scaled_sums(const SideBytes& v, int rows, int head_dim,
   const IntegerCodes& codes = v.format->integers;
   const int step = sum_tokens_of(codes, head_dim);
   const int groups = (head_dim + codes.group - 1) / codes.group;
-  const bool packed = reads_packed(*s.integers, rows) &&
+  const bool packed = reads_packed(*s.integers, *v.format, rows) &&
                       has_packed_sums(v.format->packing, head_dim) &&
                       (groups == 1 || v.format->packing != Packing::nibbles);
   Fetch fetch(next, (packed ? 0 : block_tokens / unpack_tokens) +
