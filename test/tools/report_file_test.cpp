@@ -88,7 +88,7 @@ TEST(ReportFile, AnyDamageEndsInAReportOrInOneLine) {
   const auto reports = sample_reports();
   const std::string whole = page_json(sample_page({reports[1]})).dump();
   std::mt19937 random(5);
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 1500; ++round) {
     std::string text = whole;
     for (size_t i = 0; i < 1 + random() % 3; ++i) {
       const size_t at = random() % text.size();
