@@ -81,7 +81,8 @@ Table main_table(const GainResult& result) {
                {"prefill_tokens_per_s", "prefill\ntokens/s"},
                {"estimated", "decode\nestimated", false},
                {"prefill_estimated", "prefill\nestimated", false}},
-              {}};
+              {},
+              2};
   for (const GainPoint& point : result.points) {
     table.rows.push_back(main_row(point, full_point(result, point)));
   }
@@ -108,7 +109,8 @@ Table spread_table(const GainResult& result) {
                {"prefill_tokens", "prefill\ntokens"},
                {"prefill_rounds", "prefill\nrounds"},
                {"prefill_ratio", "times\nf16"}},
-              {}};
+              {},
+              2};
   for (const GainPoint& point : result.points) {
     const GainPoint& full = full_point(result, point);
     const GainFigures figures = figures_of(point, full);
@@ -158,7 +160,7 @@ Line line_of(const GainResult& result, const std::string& word, const std::strin
 }
 
 Measured predicted(double value) {
-  return {{value, value, value}, true};
+  return {{value, value, value}};
 }
 
 // Measured and predicted lines of each policy beside full precision.
@@ -179,10 +181,13 @@ LineChart speed_up_chart(const GainResult& result, bool one) {
           return Measured{figures.speed_up,
                           point.decode_estimated() || full_point(result, point).decode_estimated()};
         }));
-    chart.lines.push_back(line_of(
+    Line line = line_of(
         result, word, word + " predicted", [&](const GainPoint&, const GainFigures& figures) {
           return predicted(one ? figures.predicted_speed_up_one : figures.predicted_speed_up);
-        }));
+        });
+    line.computed = true;
+    line.pair_of = word;
+    chart.lines.push_back(std::move(line));
   }
   return chart;
 }
