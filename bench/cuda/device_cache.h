@@ -102,6 +102,7 @@ class DeviceCache final : public KvCache {
   void commit(SequenceId, int64_t) override {}
   Status truncate(SequenceId, int64_t) override { return Error{}; }
   Result<SequenceId> fork(SequenceId) override { return Error{}; }
+  Result<SequenceId> imitate(KvCache&, SequenceId, int64_t) override { return Error{}; }
   void release(SequenceId) override {}
   void poison(SequenceId) override {}
   void reset_prefix_cache() override {}

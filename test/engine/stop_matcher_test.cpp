@@ -11,7 +11,7 @@ namespace {
 TEST(StopMatcher, FindsWhatEndsAcrossPieces) {
   // The alphabet in pieces ABC, DEF, G, HI, J.
   const std::vector<std::string> texts = {"DEFGHIJ"};
-  StopMatcher stops(&texts);
+  StopMatcher stops(texts);
   EXPECT_FALSE(stops.push("ABC"));
   EXPECT_EQ(stops.settled(), 3u);
   EXPECT_FALSE(stops.push("DEF"));
@@ -26,7 +26,7 @@ TEST(StopMatcher, FindsWhatEndsAcrossPieces) {
 
 TEST(StopMatcher, WhatDoesNotBecomeOneIsSettled) {
   const std::vector<std::string> texts = {"abc", "bcd"};
-  StopMatcher stops(&texts);
+  StopMatcher stops(texts);
   EXPECT_FALSE(stops.push("xab"));
   EXPECT_EQ(stops.settled(), 1u);
   EXPECT_FALSE(stops.push("x"));
@@ -39,7 +39,7 @@ TEST(StopMatcher, WhatDoesNotBecomeOneIsSettled) {
 
 TEST(StopMatcher, OneThatBeginsAnother) {
   const std::vector<std::string> texts = {"ab", "abcd"};
-  StopMatcher stops(&texts);
+  StopMatcher stops(texts);
   EXPECT_TRUE(stops.push("ab"));  // the longer one would need text that is not there
   EXPECT_EQ(stops.found(), "ab");
   StopMatcher at_once(&texts);
@@ -49,7 +49,7 @@ TEST(StopMatcher, OneThatBeginsAnother) {
 
 TEST(StopMatcher, SkippedTextIsNotLookedAt) {
   const std::vector<std::string> texts = {"ab"};
-  StopMatcher stops(&texts);
+  StopMatcher stops(texts);
   stops.skip("xa");
   EXPECT_EQ(stops.settled(), 2u);
   EXPECT_FALSE(stops.push("b"));
