@@ -42,7 +42,7 @@ TEST(StopMatcher, OneThatBeginsAnother) {
   StopMatcher stops(texts);
   EXPECT_TRUE(stops.push("ab"));  // the longer one would need text that is not there
   EXPECT_EQ(stops.found(), "ab");
-  StopMatcher at_once(&texts);
+  StopMatcher at_once(texts);
   EXPECT_TRUE(at_once.push("abcd"));
   EXPECT_EQ(at_once.found(), "abcd");
 }
@@ -70,7 +70,7 @@ TEST(StopMatcher, RandomTextsEqualASearchInTheWhole) {
   for (int round = 0; round < 5000; ++round) {
     std::vector<std::string> stops;
     for (int i = pick(1, 3); i > 0; --i) stops.push_back(letters(pick(1, 6)));
-    StopMatcher matcher(&stops);
+    StopMatcher matcher(stops);
     std::string text;
     size_t shown = 0;
     bool found = false;
