@@ -190,7 +190,9 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const CudaDevice device = or_exit(cuda_device());
   const std::vector<BenchShape> shapes = bench_shapes();
-  for (size_t i = 0; i < shapes.size() && chosen.empty(); ++i) chosen.push_back(i);
+  if (chosen.empty()) {
+    for (size_t i = 0; i < shapes.size(); ++i) chosen.push_back(i);
+  }
   const double ceiling = read_ceiling(device.multiprocessors);
   std::printf("%s, %d multiprocessors, reads %.2f TB/s\n", device.name.c_str(),
               device.multiprocessors, ceiling);
