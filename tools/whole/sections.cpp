@@ -32,6 +32,12 @@ std::vector<int64_t> contexts_of(const Model& model, std::span<const int64_t> wa
   return contexts;
 }
 
+// The context of a window of the text in a run that has little time.
+int64_t short_text_context(const Model& model) {
+  const int64_t longest = model.config().context_length;
+  return longest == 0 ? short_text_tokens : std::min(longest, short_text_tokens);
+}
+
 Result<Report> bytes_section(SectionInput& input, Watch& /*watch*/) {
   BytesOptions options;
   options.model = input.options.model;
@@ -95,7 +101,7 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
     options.policies = std::move(*all);
   } else {
     options.text_tokens = short_text_tokens;
-    options.context_tokens = short_text_tokens;
+    options.context_tokens = short_text_context(input.model);
   }
   auto text = read_evaluation_text("");
   if (!text.ok()) return text.error();
@@ -158,8 +164,10 @@ Result<Report> sensitivity_section(SectionInput& input, Watch& watch) {
     options.layers = true;
   } else {
     options.text_tokens = short_text_tokens;
-    options.context_tokens = short_text_tokens;
+    options.context_tokens = short_text_context(input.model);
     options.needle.contexts = contexts_of(input.model, std::span(short_contexts).first(1));
+    // A shorter context has no room for the facts.
+    options.retrieval = options.needle.contexts.front() >= short_contexts[0];
   }
   options.threads = input.options.threads;
   options.seed = input.options.seed;
