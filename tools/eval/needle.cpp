@@ -32,6 +32,7 @@ int usual_needles(NeedleTask task) {
 // precision.
 std::vector<double> even_depths(int count) {
   std::vector<double> depths;
+  depths.reserve(count);
   for (int i = 0; i < count; ++i) depths.push_back(100 * (i + 0.5) / count);
   return depths;
 }
@@ -123,10 +124,10 @@ class Asking {
                                      ? prompt.question.depth_percent
                                      : 100 * static_cast<double>(prompt.needle_first) /
                                            static_cast<double>(prompt.tokens.size());
-    const auto done = score_answer(prompt, record);
+    auto done = score_answer(prompt, record);
     if (!done.ok() || !*done) return done;
     if (!finished(prompt.question)) {
-      const auto decoded = decode(prompt, record);
+      auto decoded = decode(prompt, record);
       if (!decoded.ok() || !*decoded) return decoded;
     }
     record->reply = reply_text();
@@ -171,7 +172,7 @@ class Asking {
     if (!sequence.ok()) return sequence.error();
     record->cached_tokens = session_->cached_tokens(*sequence);
     watch_.advance(static_cast<double>(record->cached_tokens));
-    const auto fed = feed(*sequence, prompt.tokens, true);
+    auto fed = feed(*sequence, prompt.tokens, true);
     if (!fed.ok() || !*fed) return fed;
     record->read_quantized = reads_quantized(*sequence, prompt);
     const std::vector<int32_t>& answer = prompt.answer;
@@ -215,7 +216,7 @@ class Asking {
     tokens.insert(tokens.end(), path_.begin(), path_.end());
     const auto sequence = session_->start(tokens, "");
     if (!sequence.ok()) return sequence.error();
-    const auto fed = feed(*sequence, tokens, false);
+    auto fed = feed(*sequence, tokens, false);
     if (!fed.ok() || !*fed) return fed;
     while (true) {
       path_.push_back(most_likely(logits_));
@@ -282,7 +283,7 @@ Result<bool> run_group(const Model& model, const Group& group, int64_t first_que
       NeedleRecord record;
       record.policy = p;
       record.question = first_question + static_cast<int64_t>(i);
-      const auto done = asking.ask(group.prompts[i], &record);
+      auto done = asking.ask(group.prompts[i], &record);
       if (!done.ok() || !*done) return done;
       result->records.push_back(std::move(record));
     }
