@@ -20,7 +20,7 @@ void Scheduler::add(const SchedulerEntry& entry) {
     // By a factor, so that adding one by one stays cheap. An entry gets memory in a step once, so
     // it loses it twice at most.
     order_.reserve(2 * items);
-    work_.reserve(2 * items);
+    next_work_.reserve(2 * items);
     admitted_.reserve(2 * items);
     preempted_.reserve(4 * items);
   }
@@ -53,6 +53,7 @@ void Scheduler::set_paused(EntryId id, bool paused) {
 }
 
 std::span<const ScheduledWork> Scheduler::plan(SequenceMemory& memory) {
+  if (work_.capacity() < next_work_.capacity()) work_.swap(next_work_);
   work_.clear();
   preempted_.clear();
   admitted_.clear();

@@ -78,7 +78,7 @@ class Scheduler {
   void set_scored(EntryId id, bool scored) { get(id).entry.scored = scored; }
 
   // The next step. Room for its tokens is reserved. Empty: nothing can run. The span is valid until
-  // the next call.
+  // the next call of this function, whatever is added or done.
   std::span<const ScheduledWork> plan(SequenceMemory& memory);
   // The work of the last plan was done; a token was sampled if it went to the end and `sampled`.
   void done(EntryId id, bool sampled);
@@ -87,9 +87,9 @@ class Scheduler {
   [[nodiscard]] int64_t waiting() const { return count(State::waiting); }
   [[nodiscard]] int64_t paused() const;
   [[nodiscard]] bool is_running(EntryId id) const;
-  // Entries that lost their memory in the last plan(), in that order.
+  // Entries that lost their memory in the last plan(), in that order: valid until the next add().
   [[nodiscard]] std::span<const EntryId> preempted() const { return preempted_; }
-  // Entries that got memory in the last plan().
+  // Entries that got memory in the last plan(), likewise.
   [[nodiscard]] std::span<const EntryId> admitted() const { return admitted_; }
   // An entry that the last plan() found no room for though nothing else holds memory: it will never
   // run. Others may be able to, once it is removed.
@@ -130,6 +130,8 @@ class Scheduler {
   std::unordered_map<EntryId, Item> items_;
   std::vector<Item*> order_;  // of the last plan
   std::vector<ScheduledWork> work_;
+  // Room for the next plan, since whoever works on this one may add entries: empty.
+  std::vector<ScheduledWork> next_work_;
   std::vector<EntryId> preempted_;
   std::vector<EntryId> admitted_;
   std::optional<EntryId> hopeless_;

@@ -281,6 +281,20 @@ TEST(Scheduler, TokensComeBeforeChunksOfPrompts) {
 }
 
 // Two hold all blocks and need one more each: one gives way, both end.
+// Whoever works on a plan adds the other choices of a request whose prompt is done.
+TEST(Scheduler, APlanStaysWhileEntriesAreAdded) {
+  SimulatedMemory memory(1000);
+  Scheduler scheduler({.step_tokens = 100, .max_running = 8});
+  scheduler.add(entry(1, 10));
+  const auto work = scheduler.plan(memory);
+  ASSERT_EQ(work.size(), 1u);
+  for (EntryId id = 2; id < 100; ++id) scheduler.add(entry(id, 10));
+  EXPECT_EQ(work[0].id, 1);  // a sanitizer sees whether it is still there
+  EXPECT_EQ(work[0].count, 10);
+  scheduler.done(1, true);
+  EXPECT_EQ(run_step(scheduler, memory).size(), 8u);
+}
+
 TEST(Scheduler, TwoThatNeedMoreThanThereIsBothEnd) {
   SimulatedMemory memory(7);
   Scheduler scheduler({.step_tokens = 512, .max_running = 8});
