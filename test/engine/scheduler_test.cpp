@@ -280,7 +280,6 @@ TEST(Scheduler, TokensComeBeforeChunksOfPrompts) {
   EXPECT_EQ(run_step(scheduler, memory), (std::map<EntryId, int64_t>{{1, 1}, {2, 1}, {3, 98}}));
 }
 
-// Two hold all blocks and need one more each: one gives way, both end.
 // Whoever works on a plan adds the other choices of a request whose prompt is done.
 TEST(Scheduler, APlanStaysWhileEntriesAreAdded) {
   SimulatedMemory memory(1000);
@@ -291,10 +290,12 @@ TEST(Scheduler, APlanStaysWhileEntriesAreAdded) {
   for (EntryId id = 2; id < 100; ++id) scheduler.add(entry(id, 10));
   EXPECT_EQ(work[0].id, 1);  // a sanitizer sees whether it is still there
   EXPECT_EQ(work[0].count, 10);
+  memory.compute(1, 10);
   scheduler.done(1, true);
   EXPECT_EQ(run_step(scheduler, memory).size(), 8u);
 }
 
+// Two hold all blocks and need one more each: one gives way, both end.
 TEST(Scheduler, TwoThatNeedMoreThanThereIsBothEnd) {
   SimulatedMemory memory(7);
   Scheduler scheduler({.step_tokens = 512, .max_running = 8});
