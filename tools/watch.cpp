@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<int, 2> signals = {SIGINT, SIGTERM};
 // A signal handler can reach nothing but a variable of this kind.
 volatile std::sig_atomic_t asked_to_end = 0;
+int watches = 0;  // that live
 
 extern "C" void ask_to_end(int signal) {
   asked_to_end = 1;
@@ -32,12 +33,15 @@ std::string duration_text(double seconds) {
 
 Watch::Watch(double budget_s, bool quiet)
     : budget_s_(budget_s), quiet_(quiet), start_(Clock::now()), part_start_(start_) {
+  if (watches++ > 0) return;
   asked_to_end = 0;
   for (const int signal : signals) std::signal(signal, ask_to_end);
 }
 
 Watch::~Watch() {
-  for (const int signal : signals) std::signal(signal, SIG_DFL);
+  if (--watches == 0) {
+    for (const int signal : signals) std::signal(signal, SIG_DFL);
+  }
   if (!quiet_) print_progress("");
 }
 

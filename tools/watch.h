@@ -6,8 +6,9 @@
 
 namespace kvart::tools {
 
-// One at a time: it takes SIGINT and SIGTERM over while it lives. The first one asks the
-// measurement to end with what it has; the second one ends the program.
+// It takes SIGINT and SIGTERM over while it lives. The first one asks the measurement to end with
+// what it has; the second one ends the program. One within another's life shares its signals, so
+// that none is lost between two parts of a measurement.
 class Watch {
  public:
   using Clock = std::chrono::steady_clock;

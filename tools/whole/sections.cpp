@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t gain_contexts[] = {1024, 4096, 16384, 32768};
 constexpr int64_t short_contexts[] = {1024, 2048};
+// Steps of each policy behind a ratio that the verdict names.
+constexpr size_t least_rounds = 3;
 // Tokens of the text in a run that has little time.
 constexpr int64_t short_text_tokens = 1024;
 
@@ -56,9 +58,9 @@ Result<Report> gain_section(SectionInput& input, Watch& watch) {
   input.read_bytes_per_s = result->read_bytes_per_s;
   for (const GainPoint& point : result->points) {
     const GainPoint& full = full_point(*result, point);
-    if (&point == &full || full.sequences == 0 || point.step_s.empty() || full.step_s.empty()) {
-      continue;
-    }
+    // One step that something else held up would be a ratio of any size.
+    const bool enough = std::min(point.step_s.size(), full.step_s.size()) >= least_rounds;
+    if (&point == &full || full.sequences == 0 || !enough) continue;
     // Points come by context: the longest one is last.
     const GainFigures figures = figures_of(point, full);
     PolicyFindings& found = input.findings.of(point.word);

@@ -132,6 +132,7 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
   WholeResult result;
   result.findings = before.findings;
   const Watch::Clock::time_point start = Watch::Clock::now();
+  const Watch whole(0, true);
   SectionInput input{model, options, result.findings, bandwidth_of(before)};
   for (const SectionKind& kind : section_kinds()) {
     const auto kept =
@@ -144,7 +145,7 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
     const double elapsed_s = std::chrono::duration<double>(Watch::Clock::now() - start).count();
     Watch watch(section_budget(options, result, kind, elapsed_s), options.quiet);
     auto report = kind.run(input, watch);
-    result.interrupted = watch.interrupted();
+    result.interrupted = whole.interrupted();
     if (!report.ok() && result.interrupted) return result;
     if (!report.ok()) {
       result.failed.push_back(fmt::format("{}: {}", kind.name, report.error().message));
@@ -153,6 +154,7 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
           {std::string(kind.name), std::string(kind.title), std::move(*report)});
     }
     KVART_RETURN_IF_ERROR(save(result, path, key));
+    result.interrupted = whole.interrupted();
     if (result.interrupted) return result;
   }
   if (result.sections.empty()) return Error{ErrorCode::invalid_argument, result.failed.front()};
