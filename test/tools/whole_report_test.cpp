@@ -117,7 +117,7 @@ TEST(SavedReport, OtherTypesAreRefused) {
   }
 }
 
-PolicyFindings found(const std::string& word, double share, double kl, Kept retrieval,
+PolicyFindings found(const std::string& word, double share, double kl, Retrieval retrieval,
                      double speed_up = 0) {
   PolicyFindings policy;
   policy.word = word;
@@ -125,7 +125,7 @@ PolicyFindings found(const std::string& word, double share, double kl, Kept retr
   policy.kl = kl;
   policy.close = kl <= 0.02;
   policy.retrieval = retrieval;
-  policy.found = retrieval == Kept::destroyed ? 1 : 8;
+  policy.found = retrieval == Retrieval::destroyed ? 1 : 8;
   policy.full_found = 8;
   policy.speed_up = speed_up;
   policy.sequences_ratio = 1 / share;
@@ -135,10 +135,10 @@ PolicyFindings found(const std::string& word, double share, double kl, Kept retr
 TEST(Findings, TheSmallestThatKeepsTheAnswersIsNamed) {
   Findings findings;
   findings.gain_context_tokens = 8192;
-  findings.policies = {found("fp8", 0.51, 0.004, Kept::kept, 1.3),
-                       found("int4", 0.28, 0.006, Kept::kept, 2.0),
-                       found("int4_g32", 0.28, 0.5, Kept::destroyed, 2.0),
-                       found("kivi2", 0.19, 0.3, Kept::unknown, 2.2)};
+  findings.policies = {found("fp8", 0.51, 0.004, Retrieval::kept, 1.3),
+                       found("int4", 0.28, 0.006, Retrieval::kept, 2.0),
+                       found("int4_g32", 0.28, 0.5, Retrieval::destroyed, 2.0),
+                       found("kivi2", 0.19, 0.3, Retrieval::unknown, 2.2)};
   const Choice choice = choose(findings);
   ASSERT_NE(choice.smallest, nullptr);
   EXPECT_EQ(choice.smallest->word, "int4");
@@ -152,9 +152,9 @@ TEST(Findings, TheSmallestThatKeepsTheAnswersIsNamed) {
 
 TEST(Findings, AFasterOneThatKeepsTheAnswersIsNamedToo) {
   Findings findings;
-  findings.policies = {found("int8", 0.51, 0.003, Kept::kept, 1.5),
-                       found("int4", 0.28, 0.006, Kept::kept, 1.2),
-                       found("k5v4", 0.31, 0.5, Kept::damaged, 3)};
+  findings.policies = {found("int8", 0.51, 0.003, Retrieval::kept, 1.5),
+                       found("int4", 0.28, 0.006, Retrieval::kept, 1.2),
+                       found("k5v4", 0.31, 0.5, Retrieval::damaged, 3)};
   const Choice choice = choose(findings);
   ASSERT_NE(choice.fastest, nullptr);
   EXPECT_EQ(choice.fastest->word, "int8");
@@ -163,8 +163,8 @@ TEST(Findings, AFasterOneThatKeepsTheAnswersIsNamedToo) {
 
 TEST(Findings, NoneThatKeepsTheAnswersMeansFullPrecision) {
   Findings findings;
-  findings.policies = {found("int4_g32", 0.28, 0.5, Kept::destroyed),
-                       found("a", 0.5, 0.03, Kept::kept)};
+  findings.policies = {found("int4_g32", 0.28, 0.5, Retrieval::destroyed),
+                       found("a", 0.5, 0.03, Retrieval::kept)};
   EXPECT_EQ(choose(findings).smallest, nullptr);
   EXPECT_THAT(whole_verdict(findings, choose(findings), "f16"), HasSubstr("Keep f16"));
   // Nothing is known of their cost.
@@ -174,8 +174,8 @@ TEST(Findings, NoneThatKeepsTheAnswersMeansFullPrecision) {
 
 TEST(Findings, WithoutRetrievalDivergenceDecides) {
   Findings findings;
-  findings.policies = {found("int4", 0.28, 0.006, Kept::unknown),
-                       found("b", 0.2, 0.03, Kept::unknown)};
+  findings.policies = {found("int4", 0.28, 0.006, Retrieval::unknown),
+                       found("b", 0.2, 0.03, Retrieval::unknown)};
   ASSERT_NE(choose(findings).smallest, nullptr);
   EXPECT_EQ(choose(findings).smallest->word, "int4");
 }
@@ -184,7 +184,7 @@ TEST(Findings, ComeBackAsTheyWere) {
   Findings findings;
   findings.gain_context_tokens = 4096;
   findings.gain_estimated = true;
-  findings.policies = {found("int4", 0.28, 0.006, Kept::damaged, 1.5)};
+  findings.policies = {found("int4", 0.28, 0.006, Retrieval::damaged, 1.5)};
   findings.of("new").share = 0.5;
   const Json json = findings_json(findings);
   const auto back = read_findings(json);

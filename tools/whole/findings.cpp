@@ -51,7 +51,7 @@ PolicyFindings read_policy(const Json& json, bool* ok) {
   const auto retrieval = member<std::string>(json, "retrieval", &Json::is_string, ok);
   const auto* place = std::find(kept_names.begin(), kept_names.end(), retrieval);
   if (place == kept_names.end()) *ok = false;
-  policy.retrieval = static_cast<Kept>(place - kept_names.begin());
+  policy.retrieval = static_cast<Retrieval>(place - kept_names.begin());
   policy.found = member<int64_t>(json, "found", &Json::is_number_integer, ok);
   policy.full_found = member<int64_t>(json, "f16_found", &Json::is_number_integer, ok);
   policy.sequences_ratio = member<double>(json, "sequences_ratio", &Json::is_number, ok);
@@ -62,7 +62,7 @@ PolicyFindings read_policy(const Json& json, bool* ok) {
 // What one policy costs: "finds 8 of the 8 facts that f16 finds, KL divergence 0.0035".
 std::string cost_text(const PolicyFindings& policy, const std::string& full) {
   std::string text;
-  if (policy.retrieval != Kept::unknown) {
+  if (policy.retrieval != Retrieval::unknown) {
     text = fmt::format("finds {} of the facts where {} finds {}", policy.found, full,
                        policy.full_found);
   }
@@ -115,15 +115,16 @@ Result<Findings> read_findings(const Json& json) {
 }
 
 bool keeps_answers(const PolicyFindings& policy) {
-  if (policy.retrieval == Kept::damaged || policy.retrieval == Kept::destroyed) return false;
+  if (policy.retrieval == Retrieval::damaged || policy.retrieval == Retrieval::destroyed)
+    return false;
   if (policy.kl) return policy.close;
-  return policy.retrieval == Kept::kept;
+  return policy.retrieval == Retrieval::kept;
 }
 
 Choice choose(const Findings& findings) {
   Choice choice;
   for (const PolicyFindings& policy : findings.policies) {
-    if (policy.retrieval == Kept::destroyed) choice.destroyed.push_back(policy.word);
+    if (policy.retrieval == Retrieval::destroyed) choice.destroyed.push_back(policy.word);
     if (!keeps_answers(policy) || policy.share >= 1) continue;
     if (choice.smallest == nullptr || policy.share < choice.smallest->share) {
       choice.smallest = &policy;
@@ -145,7 +146,7 @@ std::string whole_verdict(const Findings& findings, const Choice& choice, const 
   if (choice.smallest == nullptr) {
     const bool measured = std::any_of(
         findings.policies.begin(), findings.policies.end(), [](const PolicyFindings& policy) {
-          return policy.kl.has_value() || policy.retrieval != Kept::unknown;
+          return policy.kl.has_value() || policy.retrieval != Retrieval::unknown;
         });
     text = measured ? fmt::format("Keep {}: no policy that was tried keeps its answers.", full)
                     : "What quantizing costs wasn't measured yet: no policy can be named.";

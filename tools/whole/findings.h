@@ -7,18 +7,16 @@
 #include <vector>
 
 #include "kvart/result.h"
+#include "tools/eval/needle.h"
 
 namespace kvart::tools {
-
-// How well a policy still finds facts in a text, beside full precision.
-enum class Kept { unknown, kept, damaged, destroyed };
 
 struct PolicyFindings {
   std::string word;
   double share = 0;          // of the bytes that 16 bits take
   std::optional<double> kl;  // mean divergence
   bool close = false;        // and so small that answers stay close
-  Kept retrieval = Kept::unknown;
+  Retrieval retrieval = Retrieval::unknown;
   int64_t found = 0, full_found = 0;  // facts, by this policy and by full precision
   // At the longest context that was measured, over full precision; 0: not known.
   double sequences_ratio = 0;

@@ -123,20 +123,6 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   return divergence_report(*result);
 }
 
-Kept kept_of(Retrieval retrieval) {
-  switch (retrieval) {
-    case Retrieval::kept:
-      return Kept::kept;
-    case Retrieval::damaged:
-      return Kept::damaged;
-    case Retrieval::destroyed:
-      return Kept::destroyed;
-    case Retrieval::unknown:
-      break;
-  }
-  return Kept::unknown;
-}
-
 Result<Report> needle_section(SectionInput& input, Watch& watch) {
   NeedleOptions options;
   options.policies = input.options.policies;
@@ -150,7 +136,7 @@ Result<Report> needle_section(SectionInput& input, Watch& watch) {
     if (summary.asked == 0) continue;
     PolicyFindings& found = input.findings.of(result->policies[i].policy.word);
     found.share = result->policies[i].bytes.share();
-    found.retrieval = kept_of(retrieval_of(summary));
+    found.retrieval = retrieval_of(summary);
     found.found = summary.found;
     found.full_found = summary.reference_found;
   }
