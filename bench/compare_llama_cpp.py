@@ -42,15 +42,26 @@ def parse_arguments():
         default=1 << 30,
         help="deeper, llama.cpp's cache is filled by copying cells and only decoding is measured",
     )
+    parser.add_argument(
+        "--kvart-prefill-max",
+        type=int,
+        default=1 << 30,
+        help="deeper, Kvart's cache is filled by copying blocks and only decoding is measured",
+    )
     parser.add_argument("--without-llama-cpp", action="store_true")
     parser.add_argument("--sweep-bench", metavar="PATH", help="a fork's llama-sweep-bench")
     parser.add_argument("--sweep-name", default="sweep-bench", help="what to call the fork")
     parser.add_argument("--sweep-options", default="", help="more options for it, in one word")
+    parser.add_argument(
+        "--sweep-max", type=int, default=1 << 30, help="it isn't measured at greater depths"
+    )
     parser.add_argument("--json", help="file for every round's figures")
     args = parser.parse_args()
     args.depths = sorted(set(args.depths))
     if args.depths[0] < 1 or min(args.rounds, args.decoded, args.threads) < 1:
         parser.error("depths, rounds, decoded tokens and threads are at least 1")
+    if args.kvart_prefill_max < 512 or args.sweep_max < args.depths[0]:
+        parser.error("--kvart-prefill-max is at least 512, --sweep-max the first depth")
     for path in (args.kvart, args.model, args.sweep_bench):
         if path and not os.path.isfile(path):
             parser.error(f"no file {path}")
@@ -62,7 +73,9 @@ def programs_of(args):
     # Threads that spin for long where they wait for one another are many times slower as soon as
     # any other program runs. Spinning not at all is slower where none does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    programs = [peers.Kvart(args.kvart, args.model, args.threads, args.decoded)]
+    programs = [
+        peers.Kvart(args.kvart, args.model, args.threads, args.decoded, args.kvart_prefill_max)
+    ]
     if not args.without_llama_cpp:
         try:
             programs.append(
@@ -83,6 +96,7 @@ def programs_of(args):
                 args.threads,
                 args.decoded,
                 args.sweep_options,
+                args.sweep_max,
             )
         )
     if len(programs) == 1:
@@ -146,6 +160,8 @@ def print_shares(args, names, kept):
             start = median_of(kept[cache][name], args.depths[0], 1)
             for depth in args.depths:
                 rate = median_of(kept[cache][name], depth, 1)
+                if rate is None:
+                    continue
                 shown += f"{depth:9}: {100 * rate / start:4.0f} %"
                 if "f16" in args.caches:
                     shown += f" ({rate / median_of(kept['f16'][name], depth, 1):.2f})"

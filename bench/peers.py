@@ -24,12 +24,20 @@ CACHES = {
 STEP = 512  # tokens of a prompt that the peers take at once; Kvart's default as well
 
 
+BLOCK = 64  # tokens of a block of Kvart's cache
+
+
 class Kvart:
-    """`kvart run`, a process for each depth."""
+    """`kvart run`, a process for each depth.
+
+    Depths beyond prefill_max are reached by copies of the prompt's blocks: each of them has pages
+    of its own, so decoding reads as many bytes.
+    """
 
     name = "Kvart"
 
-    def __init__(self, program, model, threads, decoded):
+    def __init__(self, program, model, threads, decoded, prefill_max):
+        self.prefill_max = prefill_max
         self.command = [os.path.abspath(program), "run", os.path.abspath(model), "-q"]
         self.command += ["-t", str(threads), "--forced", str(decoded)]
         self.decoded = decoded
@@ -38,17 +46,20 @@ class Kvart:
         return {depth: self.rates_at(cache, tokens, depth) for depth in depths}
 
     def rates_at(self, cache, tokens, depth):
+        prompt = depth
+        if depth > self.prefill_max:  # the open block is filled as at that depth
+            prompt -= -(-(depth - self.prefill_max) // BLOCK) * BLOCK
         with tempfile.TemporaryDirectory() as folder:
             ids = os.path.join(folder, "ids")
             report = os.path.join(folder, "report.json")
             with open(ids, "w", encoding="utf-8") as file:
-                file.write(" ".join(map(str, tokens[: depth + self.decoded])))
-            checked_output(
-                [*self.command, "--kv-cache-dtype", cache, "--token-ids", ids, "--json", report]
-            )
+                file.write(" ".join(map(str, tokens[: prompt + self.decoded])))
+            command = [*self.command, "--kv-cache-dtype", cache, "--token-ids", ids]
+            checked_output([*command, "--depth", str(depth), "--json", report])
             with open(report, encoding="utf-8") as file:
                 figures = json.load(file)
-        return depth / figures["prefill_s"], self.decoded / figures["decode_s"]
+        prefill = depth / figures["prefill_s"] if prompt == depth else None
+        return prefill, self.decoded / figures["decode_s"]
 
 
 class LlamaCpp:
@@ -171,11 +182,12 @@ class SweepBench:
     """A fork's llama-sweep-bench, one process for all depths.
 
     It decodes before each STEP tokens of the prompt and times both. Rates at other depths lie on
-    the line between the two next to them, in seconds.
+    the line between the two next to them, in seconds. Depths beyond depth_max aren't measured.
     """
 
-    def __init__(self, program, name, model, threads, decoded, extra):
+    def __init__(self, program, name, model, threads, decoded, extra, depth_max):
         self.name = name
+        self.depth_max = depth_max
         self.decoded = decoded
         self.command = [os.path.abspath(program), "-m", os.path.abspath(model), *shlex.split(extra)]
         self.command += ["-fa", "on", "-t", str(threads), "-b", str(STEP), "-ub", str(STEP)]
@@ -184,8 +196,9 @@ class SweepBench:
     def rates(self, cache, tokens, depths):
         del tokens  # it draws its own
         kind = CACHES[cache]
-        steps = max(depths) // STEP + 1  # the last one begins at or before the deepest
-        if max(depths) % STEP:
+        wanted = [depth for depth in depths if depth <= self.depth_max]
+        steps = wanted[-1] // STEP + 1  # the last one begins at or before the deepest
+        if wanted[-1] % STEP:
             steps += 1
         printed = checked_output(
             [*self.command, "-ctk", kind, "-ctv", kind, "-c", str(steps * STEP)]
@@ -193,7 +206,10 @@ class SweepBench:
         rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
         if [row["n_kv"] for row in rows] != [step * STEP for step in range(steps)]:
             raise RuntimeError(f"no rows as expected from {self.command[0]}:\n{printed[-2000:]}")
-        return {depth: rates_between(rows, depth) for depth in depths}
+        return {
+            depth: rates_between(rows, depth) if depth in wanted else (None, None)
+            for depth in depths
+        }
 
 
 def rates_between(rows, depth):

@@ -45,6 +45,7 @@ class Run {
   Status generate() {
     KVART_RETURN_IF_ERROR(prepare());
     KVART_RETURN_IF_ERROR(prefill());
+    if (options_.depth > tokens()) KVART_RETURN_IF_ERROR(fill_to_depth());
     return forced_.empty() ? decode() : decode_forced();
   }
 
@@ -80,6 +81,7 @@ class Run {
     j["text"] = text_;
     j["finish_reason"] = finish_reason_;
     j["prompt_tokens"] = prompt_.size();
+    j["filled_tokens"] = filled_tokens_;
     j["completion_tokens"] = answer_.size();
     j["prompt_ids"] = prompt_;
     j["completion_ids"] = answer_;
@@ -111,7 +113,8 @@ class Run {
     const int64_t limit = model_->config().context_length;
     const auto answer = forced_.empty() ? static_cast<int64_t>(options_.max_tokens)
                                         : static_cast<int64_t>(forced_.size());
-    const int64_t wanted = static_cast<int64_t>(prompt_.size()) + answer;
+    const int64_t before = std::max(options_.depth, static_cast<int64_t>(prompt_.size()));
+    const int64_t wanted = before + answer;
     SessionOptions session;
     session.policy = policy_;
     session.context_tokens = options_.context > 0 ? options_.context
@@ -119,10 +122,11 @@ class Run {
                                                   : wanted;
     session.max_step_tokens = options_.chunk;
     session.threads = threads_;
-    if (static_cast<int64_t>(prompt_.size()) >= session.context_tokens) {
+    if (options_.depth > 0) session.max_sequences = 2;  // the prompt's, and the one of its copies
+    if (before >= session.context_tokens) {
       return Error{
           ErrorCode::out_of_memory,
-          fmt::format("the prompt has {} tokens, the context {}: shorten it{}", prompt_.size(),
+          fmt::format("the prompt has {} tokens, the context {}: shorten it{}", before,
                       session.context_tokens, options_.context > 0 ? " or raise --context" : "")};
     }
     if (limit > 0 && options_.context > limit) {
@@ -193,6 +197,19 @@ class Run {
                                                                static_cast<double>(tokens.size())));
     }
     prefill_s_ = seconds_since(start);
+    return {};
+  }
+
+  // A sequence as long as asked for, of copies of the prompt's blocks, takes the prompt's place.
+  Status fill_to_depth() {
+    auto filled = session_->imitate(*session_, sequence_, options_.depth);
+    if (!filled.ok()) {
+      return Error{filled.error().code,
+                   fmt::format("--depth {}: {}", options_.depth, filled.error().message)};
+    }
+    filled_tokens_ = options_.depth - tokens();
+    session_->release(sequence_);
+    sequence_ = *filled;
     return {};
   }
 
@@ -306,6 +323,7 @@ class Run {
   std::unique_ptr<Session> session_;
   SequenceId sequence_ = 0;
   int64_t context_ = 0;
+  int64_t filled_tokens_ = 0;
   std::span<const float> logits_;
   std::vector<int32_t> prompt_;
   std::vector<int32_t> answer_;

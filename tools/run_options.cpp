@@ -32,6 +32,14 @@ void add_prompt_options(CLI::App& command, RunOptions* options) {
   add_integer_option(command, "--forced", &options->forced, {0, most_ids - 1, "0 or more"},
                      "The last N of --token-ids are fed one by one as the answer, to measure")
       ->needs(ids);
+  command
+      .add_option_function<std::string>(
+          "--depth", [options](const std::string& text) { options->depth = *parse_tokens(text); },
+          "Fill the cache to so many tokens with copies of the prompt's blocks before the forced "
+          "ones, to measure where a prompt would take too long")
+      ->check([](const std::string& text) { return message_of(parse_tokens(text)); })
+      ->type_name("TOKENS")
+      ->needs(ids);
   auto* system = add_text_option(command, "--system", &options->system, "TEXT", "System message")
                      ->excludes(ids);
   command.add_flag("--raw", options->raw, "Complete the text as it is, without the chat template")
@@ -65,7 +73,13 @@ Status check_token_ids(const RunOptions& options, const std::vector<int32_t>& id
                  fmt::format("{}: holds no token ids; give some, separated by white space",
                              options.token_ids_file)};
   }
-  if (static_cast<size_t>(options.forced) < ids.size()) return {};
+  const auto prompt = static_cast<int64_t>(ids.size()) - options.forced;
+  if (prompt > 0 && options.depth > 0 && (options.forced == 0 || options.depth < prompt)) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--depth {}: it needs --forced, and at least the prompt's {} tokens",
+                             options.depth, prompt)};
+  }
+  if (prompt > 0) return {};
   return Error{ErrorCode::invalid_argument,
                fmt::format("--forced {}: {} has {} token ids, and at least one must be left for "
                            "the prompt; force at most {}",

@@ -21,6 +21,7 @@ struct RunOptions {
   std::string json_path;
   bool raw = false;
   int forced = 0;
+  int64_t depth = 0;  // tokens before the forced ones; 0: the prompt's
   bool ignore_eos = false;
   bool quiet = false;
   int max_tokens = 256;

@@ -171,6 +171,23 @@ class Models(TinyModelCase):
         found, _ = self.run_json("run", self.model, "--token-ids", ids, "--forced", 2)
         self.assertEqual((found["prompt_ids"], found["completion_ids"]), ([1], [2, 3]))
 
+    def test_a_cache_filled_with_copies(self):
+        ids = self.write("ids.txt", " ".join(str(3 + i % 200) for i in range(210)))
+        run_ids = ["run", self.model, "--token-ids", ids, "--forced"]
+        found, _ = self.run_json(*run_ids, 10, "--depth", 200)
+        real, _ = self.run_json(*run_ids, 10)
+        for name in ("filled_tokens", "kv_used_bytes", "completion_ids"):
+            self.assertEqual(found[name], real[name], name)
+        longer = self.write("longer.txt", " ".join(str(3 + i % 200) for i in range(402)))
+        found, _ = self.run_json(*run_ids, 10, "--depth", 392)
+        real, _ = self.run_json("run", self.model, "--token-ids", longer, "--forced", 10)
+        self.assertEqual(found["filled_tokens"], 192)
+        self.assertEqual(found["kv_used_bytes"], real["kv_used_bytes"])
+        self.refused(*run_ids, 10, "--depth", 199, words=["--depth 199", "200 tokens"])
+        self.refused(*run_ids, 0, "--depth", 392, words=["--depth 392", "--forced"])
+        # 8 tokens in the open block aren't enough for the 63 of that length.
+        self.refused(*run_ids, 10, "--depth", 383, words=["--depth 383"])
+
     # The figures, and what is said beside the answer.
     def run_said(self, *arguments):
         path = self.folder / "said.json"
