@@ -93,6 +93,30 @@ TEST(Lifetime, BodiesOfClientsThatAreGoneCount) {
   EXPECT_EQ(after.status, 200);
 }
 
+// What is echoed with scores takes seconds to write here, in a stream and in a body.
+TEST(Lifetime, LongAnswersHoldUpNobody) {
+  const RunningServer server;
+  for (const char* stream : {"true", "false"}) {
+    RawClient client(server.port());
+    client.send(post("/v1/completions", std::string(R"({"prompt": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+                     "max_tokens": 2, "echo": true, "logprobs": 1, "stream": )") +
+                                            stream + "}"));
+    while (server.engine.running() > 0 || server.engine.submitted() == 0) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::vector<milliseconds> times;
+    const auto taken = time_of([&] {
+      std::string begin;
+      while (begin.find(R"("text_offset")") == std::string::npos) {
+        times.push_back(time_of([&] { EXPECT_EQ(server.ask(get("/health")).status, 200); }));
+        begin += client.receive(5);
+      }
+    });
+    EXPECT_GT(taken, milliseconds(1000)) << "nobody could have been held up";
+    EXPECT_LT(*std::max_element(times.begin(), times.end()), taken / 2) << stream;
+  }
+}
+
 TEST(Lifetime, ASlowReaderPausesItsGenerationOnly) {
   ServerOptions options;
   options.write_timeout = milliseconds(60'000);
