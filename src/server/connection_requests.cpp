@@ -196,7 +196,7 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
     if (!out.fault) {
       out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
     }
-    if (!out.fault) out.fault = check_scores(out.request, out.prompts);
+    if (!out.fault) out.fault = check_repeated(out.request, out.prompts);
     forget_prompts(&out.request);
   }
   return out;
