@@ -44,11 +44,11 @@ class Answer {
   [[nodiscard]] const std::optional<ApiError>& failed() const { return failed_; }
   // Of an answer that is no stream, once it has finished without a fault.
   [[nodiscard]] std::string body();
-  // Whether a stream's poll() or a body() may be much more than the text that was generated, and
-  // take long: scores, or what comes back of the prompt.
+  // Whether a stream's poll() or a body() may be much more than the text of some choices, and take
+  // long: scores, what comes back of the prompt, many prompts.
   [[nodiscard]] bool is_long() const {
     return request_.options.logprobs >= 0 || request_.options.prompt_logprobs >= 0 ||
-           request_.echo || request_.token_ids;
+           request_.echo || request_.token_ids || parts_.size() > 1;
   }
 
   [[nodiscard]] const ApiRequest& request() const { return request_; }

@@ -266,7 +266,7 @@ void Connection::write_events(std::string events) {
 void Connection::start_poll() {
   polling_ = true;
   auto events = std::make_shared<std::optional<std::string>>();
-  net::post(hub_.text, [self = shared_from_this(), answer = answer_, events]() mutable {
+  net::post(hub_.answers, [self = shared_from_this(), answer = answer_, events]() mutable {
     Hub& hub = self->hub_;
     try {
       if (!self->gone_) *events = answer->poll();
@@ -285,7 +285,7 @@ void Connection::start_poll() {
 
 void Connection::start_body() {
   auto body = std::make_shared<std::string>();
-  net::post(hub_.text, [self = shared_from_this(), answer = std::move(answer_), body]() mutable {
+  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer_), body]() mutable {
     Hub& hub = self->hub_;
     try {
       if (!self->gone_) *body = answer->body();

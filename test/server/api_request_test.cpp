@@ -211,6 +211,9 @@ TEST(Fields, LogitBias) {
 TEST(Fields, UnknownOnesAreNamedAndTakeNoPart) {
   const ApiRequest request = taken(completion(R"("user": "u", "frobnicate": 1, "x\n": {})"));
   EXPECT_EQ(request.unknown, (std::vector<std::string>{"frobnicate", "x\\x0A"}));
+  std::string many = "\"x\": 0";
+  for (int i = 0; i < 1000; ++i) many += ", \"x" + std::to_string(i) + "\": 0";
+  EXPECT_EQ(taken(completion(many)).unknown.size(), 100u);
 }
 
 TEST(Fields, AWrongModelIs404) {

@@ -117,6 +117,24 @@ TEST(Lifetime, LongAnswersHoldUpNobody) {
   }
 }
 
+TEST(Lifetime, APromptThatIsLongInReadingHoldsUpNoScores) {
+  ServerOptions options;
+  options.text_threads = 1;
+  const RunningServer server(options, milliseconds(5));
+  RawClient scored(server.port());
+  scored.send(post("/v1/completions",
+                   R"({"prompt": "hi", "max_tokens": 100, "logprobs": 1, "stream": true})"));
+  while (scored.receive().find("text_offset") == std::string::npos) ASSERT_FALSE(scored.ended());
+  RawClient slow(server.port());
+  std::string messages = R"({"role": "user", "content": "slow"})";
+  for (int i = 0; i < 9; ++i) messages += R"(, {"role": "user", "content": "slow"})";  // 3 s
+  slow.send(post("/v1/chat/completions", "{\"messages\": [" + messages + "]}"));
+  std::string end;
+  while (end.find("[DONE]") == std::string::npos && !scored.ended()) end += scored.receive();
+  EXPECT_FALSE(scored.ended());
+  EXPECT_EQ(server.engine.submitted(), 1) << "the slow prompt was read first";
+}
+
 TEST(Lifetime, ASlowReaderPausesItsGenerationOnly) {
   ServerOptions options;
   options.write_timeout = milliseconds(60'000);
