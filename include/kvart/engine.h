@@ -28,17 +28,17 @@ namespace kvart {
 
 // How one answer is made.
 struct GenerationOptions {
-  SamplingOptions sampling;             // choice i draws with the seed sampling.seed + i
-  int64_t max_tokens = 16;              // 0: only the prompt is scored
-  int64_t min_tokens = 0;               // before that many, nothing but max_tokens ends the answer
-  SharedList<std::string> stop;         // texts that end it; not empty ones
-  std::vector<int32_t> stop_token_ids;  // tokens that end it, besides the model's own
-  bool include_stop_text = false;       // the text that ended it is part of the answer
-  bool ignore_eos = false;              // the model's own ends don't end it
-  bool show_special_tokens = false;     // their names are part of the text
-  int logprobs = -1;                    // alternatives to score beside each token; -1: no scores
-  int prompt_logprobs = -1;             // the same for the prompt's tokens; the prompt is computed
-                                        // whole then, without the prefix cache
+  SamplingOptions sampling;            // choice i draws with the seed sampling.seed + i
+  int64_t max_tokens = 16;             // 0: only the prompt is scored
+  int64_t min_tokens = 0;              // before that many, nothing but max_tokens ends the answer
+  SharedList<std::string> stop;        // texts that end it; not empty ones
+  SharedList<int32_t> stop_token_ids;  // tokens that end it, besides the model's own
+  bool include_stop_text = false;      // the text that ended it is part of the answer
+  bool ignore_eos = false;             // the model's own ends don't end it
+  bool show_special_tokens = false;    // their names are part of the text
+  int logprobs = -1;                   // alternatives to score beside each token; -1: no scores
+  int prompt_logprobs = -1;            // the same for the prompt's tokens; the prompt is computed
+                                       // whole then, without the prefix cache
 };
 
 struct GenerationRequest {

@@ -1,6 +1,7 @@
 // Choosing the next token from logits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "kvart/result.h"
+#include "kvart/shared_list.h"
 
 namespace kvart {
 
@@ -22,7 +24,7 @@ struct SamplingOptions {
   float repetition_penalty = 1;
   float presence_penalty = 0;   // taken off the logits of tokens of the answer
   float frequency_penalty = 0;  // likewise, for each time that the token is there
-  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these tokens
+  SharedList<std::pair<int32_t, float>> logit_bias;  // added to the logits of these tokens
   uint64_t seed = 0;
 
   // Error: a value out of range, with its name and the range.
@@ -33,7 +35,7 @@ struct SamplingOptions {
 struct SamplingContext {
   std::span<const int32_t> tokens;  // the prompt's and the answer's so far, for the penalties
   size_t prompt_tokens = 0;         // of them
-  std::span<const int32_t> banned;  // must not come
+  std::array<std::span<const int32_t>, 2> banned;  // must not come
 };
 
 // What sampling a token works in. It keeps nothing from one token to the next.

@@ -40,8 +40,8 @@ struct ServerOptions {
   size_t max_header_bytes = size_t{16} << 10;
   size_t max_body_bytes = size_t{16} << 20;
   size_t max_bodies_bytes = size_t{256} << 20;  // of all requests, until their prompts are tokens
-  int text_threads = 2;                         // tokenize and render templates
-  int max_text_jobs = 1024;                     // that wait for them
+  int text_threads = 2;      // tokenize and render templates; as many write long answers
+  int max_text_jobs = 1024;  // that wait for them
   std::chrono::milliseconds header_timeout{10'000};
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds idle_timeout{75'000};

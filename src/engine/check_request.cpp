@@ -62,7 +62,8 @@ Status check_length(const GenerationRequest& request, int64_t context_tokens) {
 Status check_ends(const GenerationOptions& options, int vocab,
                   std::span<const int32_t> model_ends) {
   if (options.min_tokens == 0) return {};
-  std::vector<int32_t> ends = ends_of_answer(options, model_ends);
+  std::vector<int32_t> ends(options.stop_token_ids.begin(), options.stop_token_ids.end());
+  if (!options.ignore_eos) ends.insert(ends.end(), model_ends.begin(), model_ends.end());
   std::sort(ends.begin(), ends.end());
   const auto different = std::unique(ends.begin(), ends.end()) - ends.begin();
   if (different < vocab) return {};
@@ -73,13 +74,6 @@ Status check_ends(const GenerationOptions& options, int vocab,
 }
 
 }  // namespace
-
-std::vector<int32_t> ends_of_answer(const GenerationOptions& options,
-                                    std::span<const int32_t> model_ends) {
-  std::vector<int32_t> ends = options.stop_token_ids;
-  if (!options.ignore_eos) ends.insert(ends.end(), model_ends.begin(), model_ends.end());
-  return ends;
-}
 
 Status check_request(const GenerationRequest& request, int vocab, int64_t context_tokens,
                      std::span<const int32_t> model_ends) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kvart/engine.h"
 
@@ -13,9 +12,5 @@ namespace kvart {
 // that does not fit `context_tokens`. model_ends: the tokens at which the model's answers end.
 Status check_request(const GenerationRequest& request, int vocab, int64_t context_tokens,
                      std::span<const int32_t> model_ends);
-
-// The tokens that end an answer: the options' own and, unless they are ignored, the model's.
-std::vector<int32_t> ends_of_answer(const GenerationOptions& options,
-                                    std::span<const int32_t> model_ends);
 
 }  // namespace kvart

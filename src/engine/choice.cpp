@@ -9,7 +9,7 @@ namespace kvart {
 
 Choice::Choice(const ChoiceSource& source, std::vector<int32_t> prompt, int index)
     : options_(*source.options),
-      ends_(*source.ends),
+      model_ends_(options_.ignore_eos ? std::span<const int32_t>() : source.model_ends),
       index_(index),
       prompt_tokens_(prompt.size()),
       tokens_(std::move(prompt)),
@@ -29,7 +29,7 @@ ChoiceOutput Choice::next(std::span<const float> logits) {
   out.choice = index_;
   const bool may_end = sampled_ >= options_.min_tokens;
   SamplingContext context{tokens_, prompt_tokens_, {}};
-  if (!may_end) context.banned = ends_;
+  if (!may_end) context.banned = {model_ends_, options_.stop_token_ids};
   const int32_t token = sampler_.sample(logits, context);
   if (token < 0) {
     out.finish = FinishReason::error;
@@ -55,10 +55,13 @@ ChoiceOutput Choice::next(std::span<const float> logits) {
 }
 
 bool Choice::ends_answer(int32_t token, ChoiceOutput* out) const {
-  if (std::find(ends_.begin(), ends_.end(), token) == ends_.end()) return false;
+  const auto has = [token](std::span<const int32_t> ends) {
+    return std::find(ends.begin(), ends.end(), token) != ends.end();
+  };
+  const bool asked_for = has(options_.stop_token_ids);
+  if (!asked_for && !has(model_ends_)) return false;
   out->finish = FinishReason::stop;
-  const auto& own = options_.stop_token_ids;
-  if (std::find(own.begin(), own.end(), token) != own.end()) out->stop_token = token;
+  if (asked_for) out->stop_token = token;
   return true;
 }
 

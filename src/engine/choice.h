@@ -18,8 +18,7 @@ namespace kvart {
 struct ChoiceSource {
   const Model* model = nullptr;
   const GenerationOptions* options = nullptr;
-  const std::vector<int32_t>* ends = nullptr;  // tokens that end an answer: of the model, unless
-                                               // they are ignored, and of the options
+  std::span<const int32_t> model_ends;  // tokens that end an answer, unless the options ignore them
   SamplingBuffers* buffers = nullptr;
 };
 
@@ -50,7 +49,7 @@ class Choice {
   void hand_out(size_t text_end, bool all_tokens, ChoiceOutput* out);
 
   const GenerationOptions& options_;
-  const std::vector<int32_t>& ends_;
+  std::span<const int32_t> model_ends_;  // none where they are ignored
   int index_;
   size_t prompt_tokens_;
   std::vector<int32_t> tokens_;

@@ -207,7 +207,6 @@ void ModelEngine::begin(int64_t id, Submitted submitted) {
   active.prompt_tokens = active.request.prompt.size();
   active.unfinished = static_cast<size_t>(active.request.choices);
   active.choices.reserve(active.unfinished);
-  active.ends = ends_of_answer(options, model_ends_);
   if (options.max_tokens == 0 && active.prompt_scored) {
     end_request(id, FinishReason::length, {});
     return;
@@ -218,7 +217,7 @@ void ModelEngine::begin(int64_t id, Submitted submitted) {
 
 SchedulerEntry ModelEngine::add_choice(int64_t id, Active& active, std::vector<int32_t> prompt) {
   const size_t choice = active.choices.size();
-  const ChoiceSource source{&model_, &active.request.options, &active.ends, &sampling_};
+  const ChoiceSource source{&model_, &active.request.options, model_ends_, &sampling_};
   auto made = std::make_unique<Choice>(source, std::move(prompt), static_cast<int>(choice));
   memory_.know(entry_of(id, choice), &made->tokens(), active.request.salt);
   active.choices.emplace_back().choice = std::move(made);  // there is room for it

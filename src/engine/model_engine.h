@@ -55,7 +55,6 @@ class ModelEngine final : public Engine {
     std::shared_ptr<GenerationState> state;
     States place;  // where it ends: the state once more
     size_t prompt_tokens = 0;
-    std::vector<int32_t> ends;  // see ChoiceSource
     // The first one, which has the prompt; the others once that is computed: each takes memory.
     std::vector<ActiveChoice> choices;
     size_t unfinished = 0;  // of all that were asked for

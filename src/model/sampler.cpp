@@ -84,7 +84,9 @@ void Sampler::adjust(std::span<const float> logits, const SamplingContext& conte
   }
   for (const auto& [token, bias] : options_->logit_bias)
     adjusted[static_cast<size_t>(token)] += bias;
-  for (const int32_t token : context.banned) adjusted[static_cast<size_t>(token)] = banned_logit;
+  for (const std::span<const int32_t> tokens : context.banned) {
+    for (const int32_t token : tokens) adjusted[static_cast<size_t>(token)] = banned_logit;
+  }
 }
 
 int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& context) {

@@ -135,7 +135,8 @@ void Answer::take(Part& part, std::string* events) {
   if (output.finished && output.choices.empty() && !output.error.ok()) {
     return fail(api_error(output.error.error()), events);
   }
-  if (!part.begun && (!output.choices.empty() || output.finished)) begin(part, events);
+  const bool begins = !part.begun && (!output.choices.empty() || output.finished);
+  if (request_.stream && begins) begin(part, events);
   for (ChoiceOutput& choice : output.choices) take_choice(part, choice, events);
   part.finished = output.finished;
 }
@@ -162,13 +163,11 @@ std::string Answer::echoed(const Part& part, size_t index) const {
   return source.is_text && whole ? source.text : model_.detokenize(part.prompt, true);
 }
 
-// What comes before the first token: a chat's role, a completion's echo.
+// What comes before a stream's first token: a chat's role, a completion's echo.
 void Answer::begin(Part& part, std::string* events) {
   part.begun = true;
   const std::string text = echoed(part, static_cast<size_t>(&part - parts_.data()));
   for (Choice& choice : part.choices) {
-    choice.text = text;
-    if (!request_.stream) continue;
     if (choice.logprobs && request_.echo) choice.logprobs->add(part.prompt_scores, true);
     Json json;
     json["index"] = index_of(part, choice);
@@ -261,7 +260,7 @@ Json Answer::usage() const {
   return json;
 }
 
-Json Answer::body_choice(const Part& part, Choice& choice) {
+Json Answer::body_choice(const Part& part, const std::string& echo, Choice& choice) {
   Json json;
   json["index"] = index_of(part, choice);
   const bool scored = request_.options.logprobs >= 0;
@@ -269,7 +268,7 @@ Json Answer::body_choice(const Part& part, Choice& choice) {
     json["message"] = Json{{"role", "assistant"}, {"content", choice.text}};
     json["logprobs"] = scored ? chat_logprobs(model_, choice.scores) : Json();
   } else {
-    json["text"] = choice.text;
+    json["text"] = echo + choice.text;
     if (scored && request_.echo) choice.logprobs->add(part.prompt_scores, true);
     if (scored) choice.logprobs->add(choice.scores);
     json["logprobs"] = scored ? choice.logprobs->take() : Json();
@@ -291,7 +290,8 @@ std::string Answer::body() {
   Json json = head("chat.completion");
   Json choices = Json::array();
   for (Part& part : parts_) {
-    for (Choice& choice : part.choices) choices.push_back(body_choice(part, choice));
+    const std::string echo = echoed(part, static_cast<size_t>(&part - parts_.data()));
+    for (Choice& choice : part.choices) choices.push_back(body_choice(part, echo, choice));
   }
   json["choices"] = std::move(choices);
   json["usage"] = usage();

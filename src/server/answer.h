@@ -42,11 +42,13 @@ class Answer {
   [[nodiscard]] bool finished() const { return failed_.has_value() || all_finished(); }
   // Once it has finished: why it failed, or nothing.
   [[nodiscard]] const std::optional<ApiError>& failed() const { return failed_; }
-  // Of an answer that is no stream, once it has finished without a fault. Takes long where there
-  // are many scores.
+  // Of an answer that is no stream, once it has finished without a fault.
   [[nodiscard]] std::string body();
-  [[nodiscard]] bool has_scores() const {
-    return request_.options.logprobs >= 0 || request_.options.prompt_logprobs >= 0;
+  // Whether a stream's poll() or a body() may be much more than the text of some choices, and take
+  // long: scores, what comes back of the prompt, many prompts.
+  [[nodiscard]] bool is_long() const {
+    return request_.options.logprobs >= 0 || request_.options.prompt_logprobs >= 0 ||
+           request_.echo || request_.token_ids || parts_.size() > 1;
   }
 
   [[nodiscard]] const ApiRequest& request() const { return request_; }
@@ -66,7 +68,7 @@ class Answer {
     std::vector<int32_t> prompt;
     std::vector<ScoredToken> prompt_scores;
     std::vector<Choice> choices;
-    bool begun = false;  // what comes before its tokens is there
+    bool begun = false;  // of a stream: what comes before its tokens is out
     bool finished = false;
   };
 
@@ -80,7 +82,7 @@ class Answer {
   [[nodiscard]] Json head(const char* chat_object) const;
   [[nodiscard]] Json usage() const;
   Json chunk_choice(const Part& part, Choice& choice, ChoiceOutput& output);
-  [[nodiscard]] Json body_choice(const Part& part, Choice& choice);
+  [[nodiscard]] Json body_choice(const Part& part, const std::string& echo, Choice& choice);
   void add_event(Json choice, const Part* first_of, std::string* events);
 
   const Model& model_;

@@ -52,6 +52,7 @@ void read_bias(Fields& fields, int32_t vocab, SamplingOptions* sampling) {
   if (biases->size() > max_biases) {
     return fields.fail("logit_bias", fmt::format("must have at most {} entries", max_biases));
   }
+  std::vector<std::pair<int32_t, float>> list;
   for (const auto& item : biases->items()) {
     int32_t token = 0;
     const std::string& key = item.key();
@@ -66,12 +67,14 @@ void read_bias(Fields& fields, int32_t vocab, SamplingOptions* sampling) {
     if (!(bias >= -100 && bias <= 100)) {
       return fields.fail("logit_bias", "its values are numbers from -100 to 100");
     }
-    sampling->logit_bias.emplace_back(token, static_cast<float>(bias));
+    list.emplace_back(token, static_cast<float>(bias));
   }
+  sampling->logit_bias = SharedList<std::pair<int32_t, float>>(std::move(list));
 }
 
 void read_stop(Fields& fields, int32_t vocab, GenerationOptions* options) {
-  options->stop_token_ids = fields.token_ids("stop_token_ids", max_stop_ids, vocab);
+  options->stop_token_ids =
+      SharedList<int32_t>(fields.token_ids("stop_token_ids", max_stop_ids, vocab));
   options->include_stop_text = fields.boolean("include_stop_str_in_output").value_or(false);
   options->ignore_eos = fields.boolean("ignore_eos").value_or(false);
   const Json* stop = fields.find("stop");

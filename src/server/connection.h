@@ -94,6 +94,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static Prepared prepare(const Service& service, Action action, std::string_view body);
   void on_prepared(Prepared& prepared);
   void on_output();
+  void start_poll();
+  void write_events(std::string events);
   void start_body();
   void respond(int status, std::string_view content_type, const std::string& body);
   void respond_error(const ApiError& error);
@@ -123,7 +125,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string more_head_;  // further header lines of the answer
 
   // Of the answer.
-  std::unique_ptr<Answer> answer_;
+  std::shared_ptr<Answer> answer_;
+  bool polling_ = false;  // a job has it
   bool output_ready_ = false;
   bool complete_ = false;  // once what is being written is out, the answer is
   std::string out_;

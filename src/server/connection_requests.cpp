@@ -196,7 +196,7 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
     if (!out.fault) {
       out.fault = make_prompts(model, limits.context_tokens, out.request, &out.prompts);
     }
-    if (!out.fault) out.fault = check_scores(out.request, out.prompts);
+    if (!out.fault) out.fault = check_repeated(out.request, out.prompts);
     forget_prompts(&out.request);
   }
   return out;
@@ -216,7 +216,7 @@ void Connection::on_prepared(Prepared& prepared) {
   if (!request.seed) request.seed = service.random_seed();
   const std::string salt = service.salt(key_, request.cache_salt);
   AnswerHead head = service.new_head(request);
-  answer_ = std::make_unique<Answer>(service.model(), std::move(request), std::move(head));
+  answer_ = std::make_shared<Answer>(service.model(), std::move(request), std::move(head));
   // From the engine's thread.
   const auto notify = [weak = weak_from_this(), io = hub_.io] {
     net::post(*io, [weak] {
@@ -235,36 +235,58 @@ void Connection::on_output() {
   if (phase_ != Phase::working || !answer_ || complete_) return;
   const bool stream = answer_->request().stream;
   // What is new waits in the engine, and pauses it, until the client has taken what is here.
-  if (stream && writing_) {
+  if (stream && (writing_ || polling_)) {
     output_ready_ = true;
     return;
   }
   output_ready_ = false;
+  if (stream && answer_->is_long()) return start_poll();
   std::string events = answer_->poll();
-  const bool finished = answer_->finished();
-  if (stream) {
-    complete_ = finished;
-    // After an error the stream just ends; the connection too, so that nobody waits for more.
-    if (answer_->failed()) keep_alive_ = false;
-    std::string data;
-    if (!events.empty()) data = http10_ ? std::move(events) : chunk_text(events);
-    if (finished && !http10_) data += chunk_text("");
-    if (!data.empty()) return write(std::move(data));
-    if (finished) finish_response();
-    return;
-  }
-  if (!finished) return;
+  if (stream) return write_events(std::move(events));
+  if (!answer_->finished()) return;
   if (answer_->failed()) return respond_error(*answer_->failed());
-  if (answer_->has_scores()) return start_body();
+  if (answer_->is_long()) return start_body();
   respond(200, json_type, answer_->body());
 }
 
-// Scores make long bodies: they are written where they hold up nobody.
-void Connection::start_body() {
-  net::post(hub_.text, [self = shared_from_this(),
-                        answer = std::shared_ptr<Answer>(std::move(answer_))]() mutable {
+void Connection::write_events(std::string events) {
+  complete_ = answer_->finished();
+  // After an error the stream just ends; the connection too, so that nobody waits for more.
+  if (answer_->failed()) keep_alive_ = false;
+  std::string data;
+  if (!events.empty()) data = http10_ ? std::move(events) : chunk_text(events);
+  if (complete_ && !http10_) data += chunk_text("");
+  if (!data.empty()) return write(std::move(data));
+  if (complete_) return finish_response();
+  if (output_ready_) on_output();
+}
+
+// Long events and bodies are written where they hold up nobody. The answer stays here, but until
+// the job is done it is the job's alone.
+void Connection::start_poll() {
+  polling_ = true;
+  auto events = std::make_shared<std::optional<std::string>>();
+  net::post(hub_.answers, [self = shared_from_this(), answer = answer_, events]() mutable {
     Hub& hub = self->hub_;
-    auto body = std::make_shared<std::string>();
+    try {
+      if (!self->gone_) *events = answer->poll();
+    } catch (const std::exception&) {  // the system has no memory for it
+      events->reset();
+    }
+    answer.reset();
+    net::post(*hub.io, [self = std::move(self), events = std::move(events)] {
+      self->polling_ = false;
+      if (self->phase_ != Phase::working) return;
+      if (!*events) return self->close();
+      self->write_events(std::move(**events));
+    });
+  });
+}
+
+void Connection::start_body() {
+  auto body = std::make_shared<std::string>();
+  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer_), body]() mutable {
+    Hub& hub = self->hub_;
     try {
       if (!self->gone_) *body = answer->body();
     } catch (const std::exception&) {  // the system has no memory for it

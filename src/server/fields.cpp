@@ -13,6 +13,8 @@ namespace kvart::server {
 
 namespace {
 
+constexpr size_t max_unknown = 100;
+
 // A whole number that fits in 64 bits.
 std::optional<int64_t> whole(const Json& value) {
   if (value.is_number_unsigned()) {
@@ -129,6 +131,7 @@ void Fields::fail(std::string_view name, const std::string& what) {
 std::vector<std::string> Fields::unknown() const {
   std::vector<std::string> names;
   for (const auto& item : body_.items()) {
+    if (names.size() == max_unknown) break;
     if (std::find(known_.begin(), known_.end(), item.key()) == known_.end()) {
       names.push_back(prefix_ + printable(item.key(), 64));
     }

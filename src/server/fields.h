@@ -41,7 +41,7 @@ class Fields {
   void refuse(std::string_view name, std::string_view why);
   void fail(std::string_view name, const std::string& what);  // "NAME: what"
 
-  // The fields that nobody has asked for.
+  // The fields that nobody has asked for, the first hundred.
   [[nodiscard]] std::vector<std::string> unknown() const;
   [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
 

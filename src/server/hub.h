@@ -1,5 +1,5 @@
 // Hub: the threads of a server and the list of its connections. Of the thread that answers, but for
-// the pool.
+// the pools.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ struct Hub {
   Hub(const Model& model, Engine& engine, ServerOptions options)
       : service(model, engine, std::move(options)),
         io(std::make_shared<net::io_context>(1)),
-        text(static_cast<size_t>(service.options().text_threads)) {}
+        text(static_cast<size_t>(service.options().text_threads)),
+        answers(static_cast<size_t>(service.options().text_threads)) {}
 
   // Closes the one that has waited for a request for longest; false: none waits.
   bool evict();
@@ -34,7 +35,10 @@ struct Hub {
   std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
   std::atomic<int> text_jobs = 0;
   bool loopback_only = false;  // where it listens, whatever that was called
-  net::thread_pool text;       // last: its jobs use the rest
+  // Last: their jobs use the rest. Prompts that are long in reading hold up no answer that is long
+  // in writing.
+  net::thread_pool text;
+  net::thread_pool answers;
 };
 
 }  // namespace kvart::server

@@ -19,6 +19,9 @@ constexpr int64_t max_listed_tokens = int64_t{1} << 18;
 // In an answer they take about a hundred bytes each.
 constexpr int64_t max_prompt_scores = int64_t{1} << 20;
 
+// Of prompts that come back more than once; once is bounded by the body that brought them.
+constexpr int64_t max_repeated_tokens = int64_t{1} << 20;
+
 // No less than what a prompt may have.
 int64_t listed_tokens(const ApiLimits& limits) {
   return std::max(max_listed_tokens, limits.context_tokens);
@@ -88,13 +91,20 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
   return std::nullopt;
 }
 
-std::optional<ApiError> check_scores(const ApiRequest& request,
-                                     const std::vector<std::vector<int32_t>>& prompts) {
-  if (request.options.prompt_logprobs < 0) return std::nullopt;
-  const int64_t each =
-      (request.chat ? 1 : request.choices) * (int64_t{request.options.prompt_logprobs} + 1);
+std::optional<ApiError> check_repeated(const ApiRequest& request,
+                                       const std::vector<std::vector<int32_t>>& prompts) {
   int64_t tokens = 0;
   for (const auto& prompt : prompts) tokens += static_cast<int64_t>(prompt.size());
+  const int64_t times = request.chat ? 1 : request.choices;
+  if ((request.echo || request.token_ids) && times > 1 && tokens > max_repeated_tokens / times) {
+    return ApiError{400,
+                    fmt::format("{} tokens of prompts for each of {} choices are more than {} "
+                                "tokens: ask for fewer choices, or for shorter prompts",
+                                tokens, times, max_repeated_tokens),
+                    request.echo ? "echo" : "return_token_ids"};
+  }
+  if (request.options.prompt_logprobs < 0) return std::nullopt;
+  const int64_t each = times * (int64_t{request.options.prompt_logprobs} + 1);
   if (tokens <= max_prompt_scores / each) return std::nullopt;
   return ApiError{400,
                   fmt::format("{} tokens of prompts with {} scores each are more than {} scores: "

@@ -23,10 +23,10 @@ std::optional<ApiError> make_prompts(const Model& model, int64_t context_tokens,
                                      const ApiRequest& request,
                                      std::vector<std::vector<int32_t>>* prompts);
 
-// The fault of a request whose answer would list too many scores of its prompts: each of a
-// completion's choices lists them all.
-std::optional<ApiError> check_scores(const ApiRequest& request,
-                                     const std::vector<std::vector<int32_t>>& prompts);
+// The fault of a request whose answer would repeat too much of its prompts, scores or tokens: each
+// of a completion's choices has them all.
+std::optional<ApiError> check_repeated(const ApiRequest& request,
+                                       const std::vector<std::vector<int32_t>>& prompts);
 
 // Drops what only make_prompts needs: it may be as long as a body, and the request is kept as long
 // as its answer takes. Texts that the answer echoes stay.

@@ -139,8 +139,10 @@ class HttpServer : public Server {
       }
     }
     if (drainer_.joinable()) drainer_.join();
-    hub_.text.stop();
-    hub_.text.join();
+    for (net::thread_pool* pool : {&hub_.text, &hub_.answers}) {
+      pool->stop();
+      pool->join();
+    }
     hub_.close_all();
   }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <limits>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -204,7 +205,9 @@ TEST(EngineEdges, ManyChoicesEqualThoseOfSeparateRequests) {
   GenerationRequest request = request_of(some_prompt(70, 1), 40);
   request.options.sampling.temperature = 1.5f;
   request.options.sampling.frequency_penalty = 0.5f;
-  for (int32_t id = 0; id < 20; ++id) request.options.stop_token_ids.push_back(id);
+  std::vector<int32_t> ends(20);
+  std::iota(ends.begin(), ends.end(), 0);
+  request.options.stop_token_ids = SharedList<int32_t>(std::move(ends));
   request.options.stop = {"a", "b"};
   request.choices = 20;
   const auto together = Reader::submit(*engine, request);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "engine/generations.h"
 #include "failing_new.h"
@@ -119,6 +120,27 @@ TEST_F(EngineNoMemory, WithoutAnyAllThatNeedSomeEnd) {
   }
   EXPECT_EQ(most, 4);
   engine_->drain(std::chrono::steady_clock::now() + std::chrono::seconds(30));
+}
+
+// Lists of many requests and their choices are there once.
+TEST_F(EngineNoMemory, ListsAreShared) {
+  constexpr size_t entries = 100'000;
+  GenerationRequest request = request_of(some_prompt(10, 1), 200);
+  request.choices = 4;
+  request.options.stop_token_ids = SharedList<int32_t>(std::vector<int32_t>(entries, 255));
+  request.options.sampling.logit_bias =
+      SharedList<std::pair<int32_t, float>>(std::vector(entries, std::pair(254, -1.0f)));
+  request.options.stop = SharedList<std::string>(std::vector<std::string>(64, "not in the answer"));
+  const size_t before = live_bytes;
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 20; ++i) readers.push_back(Reader::submit(*engine_, request));
+  const auto begun = [](const EngineStats& stats) { return stats.running + stats.waiting; };
+  while (begun(engine_->stats()) < 20) std::this_thread::yield();
+  EXPECT_LT(static_cast<double>(live_bytes) - static_cast<double>(before), 10.0 * entries);
+  for (const auto& reader : readers) {
+    reader->generation().cancel();
+    reader->read_all();
+  }
 }
 
 // The callback of a reader may need memory too: it is called again when there is some.

@@ -336,9 +336,11 @@ TEST(Engine, SomeTokenMustBeAllowedBeforeMinTokens) {
     GenerationRequest request = request_of(some_prompt(10, 1), 5);
     request.options.min_tokens = min_tokens;
     request.options.ignore_eos = ignore_eos;
+    std::vector<int32_t> ends;
     for (int32_t id = 0; id < model->config().vocab; ++id) {
-      if (id != free_token) request.options.stop_token_ids.push_back(id);
+      if (id != free_token) ends.push_back(id);
     }
+    request.options.stop_token_ids = SharedList<int32_t>(std::move(ends));
     const auto generation = engine->submit(request, [] {});
     if (generation.ok()) return std::string("taken");
     EXPECT_EQ(generation.error().code, ErrorCode::invalid_argument);

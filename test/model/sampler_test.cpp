@@ -147,13 +147,13 @@ TEST(Sampler, BiasAndBans) {
   options.logit_bias = {{4, 6.0f}, {1, -100.0f}};
   EXPECT_EQ(Sampler(options).sample(logits, {}), 4);
   const std::vector<int32_t> banned = {4, 1};
-  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, banned}), 3);
+  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, {{banned}}}), 3);
   options.temperature = 1;
   for (int i = 0; i < 100; ++i) {
-    EXPECT_NE(Sampler(options).sample(logits, {{}, 0, banned}), 4);
+    EXPECT_NE(Sampler(options).sample(logits, {{}, 0, {{banned}}}), 4);
   }
   const std::vector<int32_t> all = {0, 1, 2, 3, 4};
-  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, all}), -1);
+  EXPECT_EQ(Sampler(options).sample(logits, {{}, 0, {{banned, all}}}), -1);
   options.logit_bias = {{1, std::numeric_limits<float>::infinity()}};
   EXPECT_FALSE(options.check().ok());
 }

@@ -211,6 +211,9 @@ TEST(Fields, LogitBias) {
 TEST(Fields, UnknownOnesAreNamedAndTakeNoPart) {
   const ApiRequest request = taken(completion(R"("user": "u", "frobnicate": 1, "x\n": {})"));
   EXPECT_EQ(request.unknown, (std::vector<std::string>{"frobnicate", "x\\x0A"}));
+  std::string many = "\"x\": 0";
+  for (int i = 0; i < 1000; ++i) many += ", \"x" + std::to_string(i) + "\": 0";
+  EXPECT_EQ(taken(completion(many)).unknown.size(), 100u);
 }
 
 TEST(Fields, AWrongModelIs404) {
@@ -343,15 +346,38 @@ TEST(Prompts, TheContextIsTheLimit) {
 TEST(Prompts, TheirScoresAreBounded) {
   ApiRequest request;
   const std::vector<std::vector<int32_t>> prompts(2, std::vector<int32_t>(4096, 1));
-  EXPECT_FALSE(check_scores(request, prompts).has_value());
+  EXPECT_FALSE(check_repeated(request, prompts).has_value());
   request.choices = 128;
-  EXPECT_FALSE(check_scores(request, prompts).has_value());  // none are asked for
+  EXPECT_FALSE(check_repeated(request, prompts).has_value());  // none are asked for
   request.options.prompt_logprobs = 0;
-  EXPECT_FALSE(check_scores(request, prompts).has_value());  // just as many as there may be
+  EXPECT_FALSE(check_repeated(request, prompts).has_value());  // just as many as there may be
   request.options.prompt_logprobs = 1;
-  EXPECT_EQ(check_scores(request, prompts)->status, 400);
+  EXPECT_EQ(check_repeated(request, prompts)->status, 400);
   request.chat = true;
-  EXPECT_FALSE(check_scores(request, prompts).has_value());
+  EXPECT_FALSE(check_repeated(request, prompts).has_value());
+}
+
+// A short body could ask for an answer of gigabytes.
+TEST(Prompts, WhatEachChoiceRepeatsIsBounded) {
+  const std::vector<std::vector<int32_t>> prompts(2, std::vector<int32_t>(4097, 1));
+  const auto fault = [&](bool chat, bool echo, bool token_ids, int choices) {
+    ApiRequest request;
+    request.chat = chat;
+    request.echo = echo;
+    request.token_ids = token_ids;
+    request.choices = choices;
+    const auto found = check_repeated(request, prompts);
+    return found ? found->param : "";
+  };
+  EXPECT_EQ(fault(false, true, false, 128), "echo");
+  EXPECT_EQ(fault(false, false, true, 128), "return_token_ids");
+  EXPECT_EQ(fault(false, true, true, 127), "");
+  EXPECT_EQ(fault(false, false, false, 128), "");
+  EXPECT_EQ(fault(true, false, true, 128), "");  // a chat's choices have them together
+  // Once they may be as many as the body had.
+  ApiRequest request;
+  request.token_ids = true;
+  EXPECT_FALSE(check_repeated(request, {std::vector<int32_t>(3'000'000, 1)}));
 }
 
 TEST(Prompts, BeginOfSequenceCanBeLeftOut) {

@@ -1,4 +1,5 @@
-// A model without weights: tokens are bytes, and two control tokens. Slow on demand.
+// A model without weights: tokens are bytes, and two control tokens. Slow on demand: chats that say
+// "slow", and the bytes of one token.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@ namespace kvart {
 
 inline constexpr int32_t fake_bos = 256;
 inline constexpr int32_t fake_eos = 257;
+inline constexpr int32_t slow_token = 1;
 
 class FakeModel : public Model {
  public:
@@ -38,6 +40,7 @@ class FakeModel : public Model {
     return text + stream->flush();
   }
   [[nodiscard]] std::string token_bytes(int32_t token) const override {
+    if (token == slow_token) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (token == fake_bos) return "<s>";
     if (token == fake_eos) return "</s>";
     return token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : std::string();

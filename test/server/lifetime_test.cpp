@@ -93,6 +93,48 @@ TEST(Lifetime, BodiesOfClientsThatAreGoneCount) {
   EXPECT_EQ(after.status, 200);
 }
 
+// What is echoed with scores takes seconds to write here, in a stream and in a body.
+TEST(Lifetime, LongAnswersHoldUpNobody) {
+  const RunningServer server;
+  for (const char* stream : {"true", "false"}) {
+    RawClient client(server.port());
+    client.send(post("/v1/completions", std::string(R"({"prompt": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+                     "max_tokens": 2, "echo": true, "logprobs": 1, "stream": )") +
+                                            stream + "}"));
+    while (server.engine.running() > 0 || server.engine.submitted() == 0) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::vector<milliseconds> times;
+    const auto taken = time_of([&] {
+      std::string begin;
+      while (begin.find(R"("text_offset")") == std::string::npos) {
+        times.push_back(time_of([&] { EXPECT_EQ(server.ask(get("/health")).status, 200); }));
+        begin += client.receive(5);
+      }
+    });
+    EXPECT_GT(taken, milliseconds(1000)) << "nobody could have been held up";
+    EXPECT_LT(*std::max_element(times.begin(), times.end()), taken / 2) << stream;
+  }
+}
+
+TEST(Lifetime, APromptThatIsLongInReadingHoldsUpNoScores) {
+  ServerOptions options;
+  options.text_threads = 1;
+  const RunningServer server(options, milliseconds(5));
+  RawClient scored(server.port());
+  scored.send(post("/v1/completions",
+                   R"({"prompt": "hi", "max_tokens": 100, "logprobs": 1, "stream": true})"));
+  while (scored.receive().find("text_offset") == std::string::npos) ASSERT_FALSE(scored.ended());
+  RawClient slow(server.port());
+  std::string messages = R"({"role": "user", "content": "slow"})";
+  for (int i = 0; i < 9; ++i) messages += R"(, {"role": "user", "content": "slow"})";  // 3 s
+  slow.send(post("/v1/chat/completions", "{\"messages\": [" + messages + "]}"));
+  std::string end;
+  while (end.find("[DONE]") == std::string::npos && !scored.ended()) end += scored.receive();
+  EXPECT_FALSE(scored.ended());
+  EXPECT_EQ(server.engine.submitted(), 1) << "the slow prompt was read first";
+}
+
 TEST(Lifetime, ASlowReaderPausesItsGenerationOnly) {
   ServerOptions options;
   options.write_timeout = milliseconds(60'000);

@@ -51,6 +51,27 @@ TEST(ServerMemory, AnAnswerHoldsNothingOfALongBody) {
   }
 }
 
+// Nor do many prompts hold lists of their own.
+TEST(ServerMemory, PromptsOfARequestShareItsLists) {
+  constexpr int prompts = 500;
+  constexpr int entries = 1000;
+  std::string body = R"({"max_tokens":4000,"stream":true,"prompt":["a")";
+  for (int i = 1; i < prompts; ++i) body += R"(,"a")";
+  body += R"(],"stop_token_ids":[1)";
+  for (int i = 1; i < entries; ++i) body += ",1";
+  body += R"(],"logit_bias":{"0":1)";
+  for (int i = 1; i < 258; ++i) body += ",\"" + std::to_string(i) + "\":1";
+  const RunningServer server({}, milliseconds(20));
+  ASSERT_EQ(server.ask(get("/health")).status, 200);
+  RawClient client(server.port());
+  const std::size_t before = live_bytes;
+  ASSERT_TRUE(client.send(post("/v1/completions", body + "}}")));
+  ASSERT_EQ(client.receive(60'000).substr(0, 15), "HTTP/1.1 200 OK");
+  EXPECT_EQ(server.engine.running(), static_cast<std::size_t>(prompts));
+  EXPECT_LT(static_cast<double>(live_bytes) - static_cast<double>(before),
+            prompts * 2000.0);  // copies would take 4000 bytes each, and 2064
+}
+
 // The system has no memory for one connection, and for the next one it has.
 TEST(ServerMemory, AConnectionThatGetsNoneIsTheOnlyOneLost) {
   const RunningServer server;
