@@ -59,6 +59,63 @@ BODIES = (
      "response_format": {"type": "text"}},
 )
 
+DIVERGENCE = {
+    "schema": "kvart.eval-divergence.v1", "version": "0.1.0",
+    "hashes": {"model": "8d1c", "prompts": "77ab", "build": "0f0e"},
+    "row_keys": {"divergence": ["policy"], "positions": ["position_first", "position_last"]},
+    "divergence": [{"policy": "f16", "kl_mean": None}, {"policy": "q", "kl_mean": 0.004}],
+    "positions": [{"position_first": 0, "position_last": 63, "kl_mean_q": 0.002}],
+    "verdict": {"text": "Use q."},
+}
+NEEDLE = {
+    "schema": "kvart.eval-needle.v1", "version": "0.1.0", "incomplete": True,
+    "row_keys": {"needle": ["policy"]},
+    "needle": [{"policy": "f16", "found": 8, "asked": 8}, {"policy": "q", "found": 2, "asked": 8}],
+}
+JOINED = {"schema": "kvart.report.v1", "reports": [DIVERGENCE, NEEDLE]}
+
+FIGURES = (
+    {"kind": "lines", "title": "t", "x_label": "x", "y_label": "y", "x_log": True, "y_log": False,
+     "y_from_zero": True, "lines": [
+         {"name": "q", "computed": False, "pair_of": "", "points": [
+             {"x": 1024, "y": 2.5, "low": 2, "high": 3, "estimated": True},
+             {"x": 4096, "y": 0, "low": None, "high": None, "estimated": False}]},
+         {"name": "q predicted", "computed": True, "pair_of": "q", "points": []}]},
+    {"kind": "heat", "title": "t", "x_label": "x", "y_label": "y", "columns": ["1k", "2k"],
+     "rows": ["50"], "worst": 0, "best": 1,
+     "cells": [[{"value": 0.5, "text": "0.5", "set_aside": True},
+                {"value": None, "text": "", "set_aside": False}]]},
+    {"kind": "bars", "title": "t", "x_label": "x", "y_label": "y", "y_log": True,
+     "groups": ["0", "1", "2", "3"], "names": ["K"],
+     "bars": [[{"value": 0.5, "low": 0.4, "high": 0.6}]] * 4},
+)
+TABLE = {
+    "key": "main", "title": "a title", "keys": 1,
+    "columns": [{"key": "policy", "title": "policy", "right": False},
+                {"key": "kl", "title": "KL\nmean", "right": True}],
+    "rows": [[{"text": "q", "value": "q"}, {"text": "0.5", "value": 0.5}]],
+}
+FOUND = {
+    "policy": "q", "share_of_f16": 0.28, "kld_mean": 0.004, "close": True, "retrieval": "kept",
+    "found": 8, "f16_found": 8, "sequences_ratio": 3.5, "speed_up": 1.4, "speed_up_low": 1.3,
+    "speed_up_high": 1.5, "speed_up_estimated": True,
+}
+
+
+def unfinished(figures):
+    report = {
+        "command": "gain", "facts": ["a fact"], "inputs": {"model": "m"}, "hashes": {"model": "a"},
+        "notes": ["a note"], "verdict": "Use q.", "flag": "--kv-cache-dtype q",
+        "incomplete": False, "verdict_facts": {"policy": "q"},
+        "tables": [TABLE], "records": [TABLE],
+        "figures": [{"table": "main", "figure": figure} for figure in figures],
+    }
+    return {
+        "schema": "kvart.unfinished-report.v1", "key": "0",
+        "findings": {"gain_context_tokens": 8192, "policies": [FOUND, dict(FOUND, kld_mean=None)]},
+        "sections": [{"name": "gain", "title": "What it gains", "report": report}],
+    }
+
 
 def main():
     folder = pathlib.Path(sys.argv[1])
@@ -68,6 +125,8 @@ def main():
         "safetensors": [small_safetensors()],
         "config": [as_json(config) for config, _ in models.values()],
         "tokenizer": [as_json(tiny_models.tokenizer_json())],
+        "report": [as_json(DIVERGENCE), as_json(JOINED), as_json(JOINED) + b"\0" + as_json(JOINED)],
+        "unfinished": [as_json(unfinished(figures)) for figures in ([], *zip(FIGURES), FIGURES)],
         "http_body": [as_json(body) for body in BODIES],
         "template": [text.encode() for text in TEMPLATES],
     }

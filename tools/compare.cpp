@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "commands.h"
 #include "compare/difference.h"
@@ -141,6 +144,31 @@ void add_figures(const ReportFile& a, const ReportFile& b, Report& report) {
   if (needle) report.figures.push_back({*needle, "differences"});
 }
 
+// Whether each of A's reports was written by the program that wrote B's.
+bool is_one_build(const ReportFile& a, const ReportFile& b) {
+  const auto pairs = pairs_of(a, b);
+  return std::all_of(pairs.begin(), pairs.end(), [](const ReportPair& pair) {
+    return !pair.first->build.empty() && pair.first->build == pair.second->build;
+  });
+}
+
+// "builds 0f3c... and 77ab... of Kvart", for each two that met, once.
+void add_build_notes(const ReportFile& a, const ReportFile& b, Report& report) {
+  std::set<std::pair<std::string, std::string>> said;
+  const auto name = [](const std::string& build) {
+    return build.empty() ? std::string("one that isn't known") : build.substr(0, 16);
+  };
+  for (const auto& [left, right] : pairs_of(a, b)) {
+    if (!left->build.empty() && left->build == right->build) continue;
+    if (!said.emplace(left->build, right->build).second) continue;
+    report.notes.push_back(
+        left->build.empty() && right->build.empty()
+            ? "Which builds of Kvart measured this isn't known."
+            : fmt::format("Measured by different builds of Kvart: A by {}, B by {}.",
+                          name(left->build), name(right->build)));
+  }
+}
+
 void add_notes(const ReportFile& a, const ReportFile& b, const Comparison& comparison,
                const std::vector<std::string>& forced, Report& report) {
   for (const std::string& obstacle : forced)
@@ -152,6 +180,7 @@ void add_notes(const ReportFile& a, const ReportFile& b, const Comparison& compa
           fmt::format("{}: rows that only {} has: {}", match.table, file, first_names(*names)));
     }
   }
+  add_build_notes(a, b, report);
   for (const auto& [left, right] : pairs_of(a, b)) {
     if (left->version != right->version) {
       report.notes.push_back(
@@ -243,6 +272,7 @@ Result<bool> run_compare(const CompareOptions& options) {
   add_figures(*a, *b, report);
   add_notes(*a, *b, comparison, reasons, report);
   const bool passed = set_verdict(comparison, *gates, report);
+  report.verdict_facts["same_build"] = is_one_build(*a, *b);
   const Status status = publish(report, *outputs);
   if (!status.ok()) return status.error();
   return passed;

@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cache_options.h"
 #include "commands.h"
 #include "options.h"
 #include "report.h"
-#include "serve_options.h"
 #include "streams.h"
 #include "units.h"
 
@@ -19,8 +19,7 @@ namespace {
 struct GainCommand {
   std::string model;
   std::vector<std::string> contexts;
-  std::vector<std::string> policies;
-  std::string kv_memory;
+  CacheOptions caches;
   int64_t batch_max = 1024;
   double time_budget_s = 90;
   int threads = 0;
@@ -48,22 +47,11 @@ Result<GainOptions> read_options(const GainCommand& command) {
   auto contexts = read_contexts(command);
   if (!contexts.ok()) return contexts.error();
   options.contexts = std::move(*contexts);
-  std::vector<std::string> words = command.policies;
-  if (words.empty()) {
-    auto usual = measured_policies();
-    if (!usual.ok()) return usual.error();
-    words = std::move(*usual);
-  }
-  auto policies = parse_policies(words);
-  if (!policies.ok()) return policies.error();
-  options.policies = std::move(*policies);
-  options.available_bytes = available_memory_bytes();
-  options.kv_memory_bytes = usual_kv_memory(options.available_bytes, options.policies.size());
-  if (!command.kv_memory.empty()) {
-    const auto bytes = parse_bytes(command.kv_memory);
-    if (!bytes.ok()) return Error{bytes.error().code, "--kv-memory " + bytes.error().message};
-    options.kv_memory_bytes = *bytes;
-  }
+  auto caches = read_caches(command.caches);
+  if (!caches.ok()) return caches.error();
+  options.policies = std::move(caches->policies);
+  options.kv_memory_bytes = caches->kv_memory_bytes;
+  options.available_bytes = caches->available_bytes;
   options.batch_max = command.batch_max;
   options.threads = threads_to_run(command.threads, command.quiet);
   return options;
@@ -71,7 +59,7 @@ Result<GainOptions> read_options(const GainCommand& command) {
 
 Status run_gain(const GainCommand& command) {
   const auto outputs = find_outputs(
-      command.files, with_policy_files(files_of_model(command.model), command.policies));
+      command.files, with_policy_files(files_of_model(command.model), command.caches.policies));
   if (!outputs.ok()) return outputs.error();
   auto options = read_options(command);
   if (!options.ok()) return options.error();
@@ -100,11 +88,7 @@ void add_gain_command(CLI::App& app, int* exit_code) {
   add_list_option(*command, "--context", &options->contexts, "TOKENS",
                   "Tokens of a sequence, one or more, e.g. 1k,8k (default: 1k,4k,16k,32k, cut to "
                   "what the model was made for)");
-  add_list_option(*command, "--policies,--kv-cache-dtype", &options->policies, "POLICY",
-                  policy_help);
-  add_text_option(*command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
-                  "Memory of each policy's cache, e.g. 4GiB (default: 1 GiB, or less where all of "
-                  "them would take more than half of what is free)");
+  add_cache_options(*command, &options->caches);
   add_integer_option(*command, "--max-batch", &options->batch_max, {1, 1 << 16, ""},
                      "Sequences in a measured step; steps of more are extrapolated")
       ->default_str("1024");

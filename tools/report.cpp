@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "hash.h"
 #include "options.h"
 #include "page/report_page.h"
 #include "streams.h"
@@ -60,6 +61,7 @@ nlohmann::ordered_json report_json(const Report& report) {
   json["schema"] = fmt::format("kvart.{}.v1", report.command);
   json["version"] = KVART_VERSION;
   if (!report.hashes.is_null()) json["hashes"] = report.hashes;
+  json["hashes"]["build"] = build_hash();
   if (report.incomplete) json["incomplete"] = true;
   json["inputs"] = report.inputs;
   for (const Table& table : report.tables) json[table.key] = json_rows(table);

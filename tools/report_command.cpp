@@ -5,14 +5,12 @@
 #include <filesystem>
 #include <memory>
 
+#include "cache_options.h"
 #include "commands.h"
-#include "gain/gain.h"
 #include "machine.h"
 #include "options.h"
 #include "page/report_page.h"
-#include "serve_options.h"
 #include "streams.h"
-#include "units.h"
 #include "whole/whole_report.h"
 
 namespace kvart::tools {
@@ -20,33 +18,11 @@ namespace {
 
 struct ReportCommand {
   WholeOptions whole;
-  std::string kv_memory;
+  CacheOptions caches;
   std::string html = "kvart-report.html";
   std::string json;
   bool resume = false;
 };
-
-Status read_policies(WholeOptions& options) {
-  if (options.words.empty()) {
-    auto usual = measured_policies();
-    if (!usual.ok()) return usual.error();
-    options.words = std::move(*usual);
-  }
-  auto policies = parse_policies(options.words);
-  if (!policies.ok()) return policies.error();
-  options.policies = std::move(*policies);
-  return {};
-}
-
-Status read_memory(const ReportCommand& command, WholeOptions& options) {
-  options.available_bytes = available_memory_bytes();
-  options.kv_memory_bytes = usual_kv_memory(options.available_bytes, options.policies.size());
-  if (command.kv_memory.empty()) return {};
-  const auto bytes = parse_bytes(command.kv_memory);
-  if (!bytes.ok()) return Error{bytes.error().code, "--kv-memory " + bytes.error().message};
-  options.kv_memory_bytes = *bytes;
-  return {};
-}
 
 PageInput page_input(const WholeOptions& options, const WholeResult& result, const Report& summary,
                      const Report& table) {
@@ -67,12 +43,13 @@ PageInput page_input(const WholeOptions& options, const WholeResult& result, con
 // Whether all of it was measured.
 Result<bool> run_report(ReportCommand& command) {
   WholeOptions& options = command.whole;
-  KVART_RETURN_IF_ERROR(read_policies(options));
-  KVART_RETURN_IF_ERROR(read_memory(command, options));
+  auto caches = read_caches(command.caches);
+  if (!caches.ok()) return caches.error();
+  options.caches = std::move(*caches);
   options.threads = threads_to_run(options.threads, options.quiet);
   const auto outputs =
       find_outputs({command.json, "", command.html},
-                   with_policy_files(files_of_model(options.model), options.words));
+                   with_policy_files(files_of_model(options.model), options.caches.words));
   if (!outputs.ok()) return outputs.error();
   const auto model = Model::load(options.model, options.threads);
   if (!model.ok()) return model.error();
@@ -113,12 +90,7 @@ void add_report_command(CLI::App& app, int* exit_code) {
   add_text_option(*command, "model", &options->whole.model, "MODEL",
                   "GGUF file, or the folder of a Hugging Face checkpoint")
       ->required();
-  add_list_option(*command, "--policies,--kv-cache-dtype", &options->whole.words, "POLICY",
-                  policy_help);
-  add_text_option(
-      *command, "--kv-memory,--kv-cache-memory-bytes", &options->kv_memory, "BYTES",
-      "Memory of each policy's cache where gain is measured, e.g. 4GiB (default: 1 GiB, "
-      "or less where all of them would take more than half of what is free)");
+  add_cache_options(*command, &options->caches);
   add_number_option(*command, "--time-budget", &options->whole.budget_s, {20, 1e6, false},
                     "Seconds that the measurements may take")
       ->default_str("300");

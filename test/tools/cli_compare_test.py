@@ -3,9 +3,11 @@
 # Argument: the program `kvart`.
 import copy
 import json
+import shutil
+import subprocess
 import unittest
 
-from cli import LLAMA, Case, run
+from cli import KVART, LLAMA, Case, run
 
 DIVERGENCE = {
     "schema": "kvart.eval-divergence.v1",
@@ -76,6 +78,36 @@ class Compare(Case):
                          words=["nothing to compare", "kvart.eval-needle.v1"])
         self.refused("compare", self.a, a, words=["only", "a.json", "kvart.eval-needle.v1"])
         self.assertEqual(run("compare", self.a, a, "--force").returncode, 0)
+
+    def test_other_builds_are_said_and_no_obstacle(self):
+        unknown, text = self.run_json("compare", self.a, self.a)
+        self.assertFalse(unknown["verdict"]["same_build"])
+        self.assertEqual(text.count("isn't known"), 1)
+        hashes = [dict(DIVERGENCE["hashes"], build=build) for build in ("0a0a", "0b0b")]
+        a, b = [self.report(f"{i}.json", DIVERGENCE, hashes=one) for i, one in enumerate(hashes)]
+        same, text = self.run_json("compare", a, a)
+        self.assertTrue(same["verdict"]["same_build"])
+        self.assertNotIn("build", text)
+        other, text = self.run_json("compare", a, b)
+        self.assertFalse(other["verdict"]["same_build"])
+        self.assertIn("different builds of Kvart: A by 0a0a, B by 0b0b", text)
+
+    def test_the_build_is_that_of_the_program_that_ran(self):
+        config = self.write("config.json", json.dumps(LLAMA))
+        other = self.folder / "kvart"
+        shutil.copy(KVART, other)
+        with open(other, "ab") as file:
+            file.write(b"x")  # behind its end: it runs as before
+        builds = []
+        for program in (KVART, KVART, other):
+            path = self.folder / "b.json"
+            done = subprocess.run([program, "bytes", config, "--json", path], check=False,
+                                  capture_output=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            builds.append(json.loads(path.read_text())["hashes"]["build"])
+        self.assertRegex(builds[0], "^[0-9a-f]{16}$")
+        self.assertEqual(builds[0], builds[1])
+        self.assertNotEqual(builds[0], builds[2])
 
     def test_gates(self):
         for gates, code, words in (

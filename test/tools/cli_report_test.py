@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -45,6 +46,8 @@ class Report(TinyModelCase):
             self.assertGreater(row["kld_mean"], 0)
         self.assertIn(data["verdict"]["text"], out)
         self.assertIn("The page: ", out)
+        builds = {report["hashes"]["build"] for report in data["reports"]}
+        self.assertEqual(builds, {data["facts"]["Build"]})
         self.assertNotRegex(html, r'(src|href)="https?:')
         self.assertFalse((self.folder / "page.html.unfinished").exists())
 
@@ -80,6 +83,18 @@ class Report(TinyModelCase):
         self.assertIn(gain, second["reports"])
         self.assertGreater(len(second["reports"]), len(first["reports"]))
         self.assertFalse((self.folder / "page.html.unfinished").exists())
+
+    def test_another_build_does_not_go_on(self):
+        code, errors = self.interrupted()
+        self.assertEqual(code, 1, errors)
+        other = self.folder / "kvart"
+        shutil.copy(KVART, other)
+        with open(other, "ab") as file:
+            file.write(b"x")  # behind its end: it runs as before
+        words = [str(word) for word in (other, *self.command("--resume"))]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("another build", done.stderr)
 
     def test_what_cannot_be_gone_on_with_is_refused(self):
         unfinished = pathlib.Path(self.folder / "page.html.unfinished")

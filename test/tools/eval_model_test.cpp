@@ -84,6 +84,25 @@ TEST(Divergence, NothingIsQuantizedBeforeTheFirstSealedBlockIsRead) {
   EXPECT_GT(result.policies[1].kl[128], 0);
 }
 
+TEST(Divergence, WhatWasEndedBeforeAQuantizedReadSaysNothing) {
+  const auto model = tiny_model("llama");
+  auto result = divergence_of(*model, divergence_options({"f16", "k4v4"}));
+  EXPECT_EQ(result.policies[1].quantized_tokens, 2 * 171);
+  EXPECT_TRUE(says_anything(result));
+  // As if only the first 128 tokens had been done: a divergence of 0.
+  result.incomplete = true;
+  result.positions.resize(128);
+  PolicyDivergence& policy = result.policies[1];
+  policy.kl.resize(128);
+  policy.delta_p.resize(128);
+  policy.same_top.resize(128);
+  policy.quantized_reads = policy.quantized_tokens = 0;
+  EXPECT_EQ(summary_of(result, 1).kl_mean, 0);
+  EXPECT_FALSE(says_anything(result));
+  EXPECT_EQ(smallest_close_policy(result), 0u);
+  EXPECT_TRUE(divergence_report(result).tables.empty());
+}
+
 // log of each token's probability after each of `tokens`, in double precision.
 std::vector<std::vector<double>> logprobs_of(const Model& model, const char* policy,
                                              std::span<const int32_t> tokens) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "tools/eval/distribution.h"
 #include "tools/eval/divergence.h"
@@ -216,6 +217,24 @@ TEST(Needles, ChainsAndManyValues) {
             " " + many.questions[0].expected[0] + " and " + many.questions[0].expected[1]);
 }
 
+TEST(Needles, EachTaskHasItsNameAndItsRules) {
+  for (const auto& [name, task, questions] : {std::tuple("single", NeedleTask::single, size_t{3}),
+                                              {"multikey", NeedleTask::multikey, 3},
+                                              {"multivalue", NeedleTask::multivalue, 2},
+                                              {"vt", NeedleTask::tracking, 2}}) {
+    EXPECT_EQ(task_name(task), name);
+    EXPECT_EQ(task_of(name), task);
+    EXPECT_GE(usual_needles(task), 4);
+    Random random(1);
+    EXPECT_EQ(make_needles(task, {10, 90}, random).questions.size(), questions) << name;
+  }
+  EXPECT_FALSE(task_of("multi"));
+  Question chain;
+  chain.expected = {"ABCDE"};
+  EXPECT_FALSE(reply_is_complete(NeedleTask::tracking, chain, " ABCDE, 12345,"));
+  EXPECT_TRUE(reply_is_complete(NeedleTask::tracking, chain, " ABCDE."));
+}
+
 TEST(Needles, ScoresOfReplies) {
   Question one;
   one.expected = {"5839204"};
@@ -282,6 +301,29 @@ TEST(Needles, APolicyIsKeptDamagedOrDestroyed) {
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 9, 10}), Retrieval::kept);
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 9, 10, 11}), Retrieval::damaged);
   EXPECT_EQ(retrieval(3, {0, 1, 2}), Retrieval::unknown);
+}
+
+TEST(Sensitivity, TheRatioByAnswersIsThatOfTheirLosses) {
+  SensitivityResult result;
+  result.needle = sample_needles(8, 8, {});
+  result.needle->policies.resize(3);
+  for (int i = 0; i < 7; ++i) {  // it was ended before the last question
+    NeedleRecord record;
+    record.policy = 2;
+    record.question = i;
+    record.logprob = -1.1;
+    result.needle->records.push_back(record);
+  }
+  // -0.5 and -0.1 of each question.
+  const auto ratio = answer_damage_ratio(result, {"a", 1, 2, 0});
+  ASSERT_TRUE(ratio);
+  EXPECT_NEAR(ratio->ratio, 5, 1e-9);
+  ASSERT_TRUE(ratio->interval);
+  EXPECT_NEAR(ratio->interval->low, 5, 1e-9);
+  // A side that loses nothing; nothing asked.
+  EXPECT_FALSE(answer_damage_ratio(result, {"a", 1, 0, 0}));
+  result.needle.reset();
+  EXPECT_FALSE(answer_damage_ratio(result, {"a", 1, 2, 0}));
 }
 
 TEST(Sensitivity, UsualFormatsHaveFourBitsAndEqualBytes) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "tools/cache_options.h"
 #include "tools/gain/arithmetic.h"
 #include "tools/gain/bandwidth.h"
 #include "tools/gain/policy_run.h"
@@ -125,48 +126,103 @@ GainResult result_of(std::vector<GainPoint> points) {
   return result;
 }
 
+// As many rounds as a verdict needs, each one as long.
+std::vector<double> thrice(double step_s) {
+  return {step_s, step_s, step_s};
+}
+
 TEST(GainVerdict, NamesThePolicyAndWhereItDoesNotHelp) {
-  const GainResult result =
-      result_of({point_of("f16", 10, {0.1}), point_of("k5v4", 30, {0.29}),
-                 point_of("int4", 34, {0.33}), point_of("f16", 2, {0.1}, 8192),
-                 point_of("k5v4", 6, {0.148}, 8192), point_of("int4", 7, {0.17}, 8192)});
+  const GainResult result = result_of(
+      {point_of("f16", 10, thrice(0.1)), point_of("k5v4", 30, thrice(0.29)),
+       point_of("int4", 34, thrice(0.33)), point_of("f16", 2, thrice(0.1), 8192),
+       point_of("k5v4", 6, {0.148, 0.15, 0.14}, 8192), point_of("int4", 7, thrice(0.17), 8192)});
   const Report report = gain_report(result);
   // Within 5 % of int4's 41.2 tokens/s, and it keeps more.
   EXPECT_EQ(report.flag, "--kv-cache-dtype k5v4");
   EXPECT_THAT(report.verdict, HasSubstr("Use --kv-cache-dtype k5v4: at 8,192 tokens it holds 3.0 "
                                         "times as many sequences as f16 in 1.00 GB and decodes "
-                                        "2.03 times as many tokens/s (measured)."));
+                                        "2.03 times as many tokens/s (2.00 to 2.14 in 3 rounds, "
+                                        "measured)."));
   EXPECT_THAT(report.verdict, HasSubstr("It doesn't help at 1,024 tokens (1.03 times)."));
   EXPECT_THAT(report.verdict, HasSubstr("With one sequence at a time k5v4 decodes 1.00 times as "
                                         "fast: it doesn't help there."));
   EXPECT_EQ(report.verdict_facts["worth_it"], true);
+  EXPECT_EQ(report.verdict_facts["rounds"], 3);
+  EXPECT_EQ(report.verdict_facts["doubt"], "none");
   const GainChoice only = choose_gain(result, {"int4"});
   EXPECT_EQ(only.word, "int4");
   EXPECT_DOUBLE_EQ(only.sequences_ratio, 3.5);
 }
 
 TEST(GainVerdict, KeepsFullPrecisionWhereNothingIsGained) {
-  const GainResult result = result_of({point_of("f16", 10, {0.1}), point_of("int4", 30, {0.29})});
+  const GainResult result =
+      result_of({point_of("f16", 10, thrice(0.1)), point_of("int4", 30, thrice(0.29))});
   const Report report = gain_report(result);
   EXPECT_EQ(report.flag, "--kv-cache-dtype f16");
   EXPECT_EQ(report.verdict_facts["worth_it"], false);
-  EXPECT_THAT(report.verdict, HasSubstr("Keep f16 (--kv-cache-dtype f16): at 1,024 tokens int4 "
-                                        "holds 3.0 times as many sequences in 1.00 GB, but "
-                                        "decodes only 1.03 times as many tokens/s (measured)."));
-  const GainResult alone = result_of({point_of("f16", 10, {0.1})});
+  EXPECT_THAT(report.verdict,
+              HasSubstr("Keep f16 (--kv-cache-dtype f16): at 1,024 tokens int4 holds 3.0 times as "
+                        "many sequences in 1.00 GB, but decodes only 1.03 times as many tokens/s "
+                        "(1.03 in 3 rounds, measured)."));
+  const GainResult alone = result_of({point_of("f16", 10, thrice(0.1))});
   EXPECT_THAT(gain_report(alone).verdict, HasSubstr("nothing else was measured"));
 }
 
 TEST(GainVerdict, WhereOnlyShortContextsGainThatIsSaid) {
   const GainResult result =
-      result_of({point_of("f16", 10, {0.1}), point_of("int4", 30, {0.2}),
-                 point_of("f16", 2, {0.1}, 8192), point_of("int4", 7, {0.34}, 8192)});
+      result_of({point_of("f16", 10, thrice(0.1)), point_of("int4", 30, thrice(0.2)),
+                 point_of("f16", 2, thrice(0.1), 8192), point_of("int4", 7, thrice(0.34), 8192)});
   EXPECT_THAT(gain_report(result).verdict, HasSubstr("It helps at 1,024 tokens (1.50 times)."));
+}
+
+TEST(GainVerdict, RoundsOnBothSidesOfOneAreNoGain) {
+  const GainResult result =
+      result_of({point_of("f16", 10, {0.1, 0.1, 0.1, 0.25}), point_of("int4", 30, thrice(0.2)),
+                 point_of("f16", 2, thrice(0.1), 8192),
+                 // 1.75, 0.97 and 1.35 times as fast
+                 point_of("int4", 7, {0.2, 0.36, 0.26}, 8192)});
+  const GainChoice choice = choose_gain(result, {});
+  EXPECT_FALSE(choice.worth_it);
+  EXPECT_EQ(choice.doubt, GainDoubt::spread);
+  const Report report = gain_report(result);
+  EXPECT_EQ(report.flag, "--kv-cache-dtype f16");
+  EXPECT_EQ(report.verdict_facts["worth_it"], false);
+  EXPECT_EQ(report.verdict_facts["doubt"], "spread");
+  EXPECT_THAT(report.verdict, HasSubstr("that it is faster isn't certain: it decodes 1.35 times as "
+                                        "many tokens/s (0.97 to 1.75 in 3 rounds, measured)"));
+  EXPECT_THAT(report.verdict, HasSubstr("It helps at 1,024 tokens (1.50 times)."));
+  // One that is faster in every round is taken before one that only looks faster.
+  GainResult both = result;
+  both.words.emplace_back("int8");
+  both.points.push_back(point_of("int8", 4, thrice(0.16), 8192));
+  EXPECT_EQ(choose_gain(both, {}).word, "int8");
+  EXPECT_TRUE(choose_gain(both, {}).worth_it);
+}
+
+TEST(GainVerdict, AContextThatIsInDoubtIsNotCalledAGain) {
+  const GainResult result =
+      result_of({point_of("f16", 10, thrice(0.1)), point_of("int4", 30, {0.2, 0.31, 0.2}),
+                 point_of("f16", 2, thrice(0.1), 8192), point_of("int4", 7, thrice(0.17), 8192)});
+  const Report report = gain_report(result);
+  EXPECT_EQ(report.flag, "--kv-cache-dtype int4");
+  EXPECT_THAT(report.verdict,
+              HasSubstr("Whether it helps isn't certain at 1,024 tokens (0.97 to 1.50 times)."));
+}
+
+TEST(GainVerdict, FewRoundsSayNothing) {
+  for (const size_t rounds : {size_t{1}, size_t{2}, size_t{3}}) {
+    const GainResult result = result_of(
+        {point_of("f16", 10, thrice(0.1)), point_of("int4", 30, std::vector<double>(rounds, 0.1))});
+    const Report report = gain_report(result);
+    EXPECT_EQ(report.flag.empty(), rounds < 3);
+    EXPECT_EQ(report.verdict_facts["worth_it"].is_null(), rounds < 3);
+    EXPECT_EQ(report.verdict.find("No verdict") == 0, rounds < 3) << report.verdict;
+  }
 }
 
 TEST(GainVerdict, ALongerContextThatWasNotReachedDoesNotCount) {
   const GainResult result =
-      result_of({point_of("f16", 10, {0.1}), point_of("int4", 30, {0.2}),
+      result_of({point_of("f16", 10, thrice(0.1)), point_of("int4", 30, thrice(0.2)),
                  point_of("f16", 2, {}, 8192), point_of("int4", 7, {}, 8192)});
   const GainChoice choice = choose_gain(result, {});
   EXPECT_EQ(choice.context_tokens, 1024);
@@ -185,13 +241,19 @@ TEST(GainVerdict, FullPrecisionThatDoesNotFitIsSaid) {
   EXPECT_TRUE(report.tables[0].rows[1][6].value.is_null());
 }
 
-TEST(GainVerdict, EstimatesAreMarkedEverywhere) {
-  GainPoint point = point_of("int4", 40, {0.016, 0.016});
+// int4 with `sequences`, of which 16 were stepped.
+GainPoint extrapolated(int64_t sequences, size_t rounds) {
+  GainPoint point = point_of("int4", sequences, std::vector<double>(rounds, 0.016));
   point.batch = 16;
   point.half_batch = 8;
-  point.half_step_s = {0.010, 0.010};
+  point.half_step_s = std::vector<double>(rounds, 0.010);
+  return point;
+}
+
+TEST(GainVerdict, EstimatesAreMarkedEverywhere) {
+  GainPoint point = extrapolated(40, 3);
   point.prefill_whole = false;
-  const Report report = gain_report(result_of({point_of("f16", 10, {0.1}), point}));
+  const Report report = gain_report(result_of({point_of("f16", 10, thrice(0.1)), point}));
   const auto& row = report.tables[0].rows[1];
   EXPECT_EQ(row[4].text, "~34.0");
   EXPECT_EQ(row[6].text[0], '~');
@@ -199,22 +261,19 @@ TEST(GainVerdict, EstimatesAreMarkedEverywhere) {
   EXPECT_EQ(row[12].value, true);
   EXPECT_EQ(row[13].value, true);
   EXPECT_EQ(report.tables[0].rows[0][12].value, false);
-  EXPECT_THAT(report.verdict, HasSubstr("(estimated)"));
+  EXPECT_THAT(report.verdict, HasSubstr("in 3 rounds, estimated)"));
   const auto& chart = std::get<LineChart>(report.figures[0].figure);
   ASSERT_EQ(chart.lines.size(), 2u);
   EXPECT_TRUE(chart.lines[0].points[0].estimated);
 }
 
 TEST(GainVerdict, NothingIsMadeOfExtrapolationsTooFar) {
-  for (const auto& [rounds, sequences] : {std::pair<size_t, int64_t>{1, 40}, {2, 129}, {2, 128}}) {
-    GainPoint point = point_of("int4", sequences, std::vector<double>(rounds, 0.016));
-    point.batch = 16;
-    point.half_batch = 8;
-    point.half_step_s = std::vector<double>(rounds, 0.010);
-    const GainResult result = result_of({point_of("f16", 10, {0.1, 0.1}), point});
+  for (const int64_t sequences : {128, 129}) {
+    const GainResult result =
+        result_of({point_of("f16", 10, thrice(0.1)), extrapolated(sequences, 3)});
     const Report report = gain_report(result);
     const bool settled = sequences == 128;
-    EXPECT_EQ(choose_gain(result, {}).settled, settled);
+    EXPECT_EQ(choose_gain(result, {}).settled(), settled);
     EXPECT_EQ(report.flag.empty(), !settled);
     EXPECT_EQ(report.verdict_facts["worth_it"].is_null(), !settled);
     EXPECT_EQ(report.verdict.find("No verdict") == 0, !settled) << report.verdict;
@@ -371,6 +430,18 @@ TEST_P(Measured, ATimeThatIsOverLeavesTheRestOut) {
   EXPECT_EQ(result->points.size(), 3u);
   EXPECT_EQ(result->points[0].step_s.size(), 1u);
   EXPECT_THAT(result->notes, testing::Contains(HasSubstr("before 320 tokens were measured")));
+}
+
+TEST_P(Measured, WhereEvenTheLeastTakesFarTooLongItSaysSoAtOnce) {
+  options_.budget_s = 1e-9;
+  options_.late_s = 0;
+  Watch watch(0, true);
+  const auto result = measure_gain(*model_, options_, watch);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_TRUE(result->incomplete);
+  EXPECT_TRUE(result->points.empty());
+  EXPECT_THAT(result->notes, testing::Contains(HasSubstr("too long for the time")));
+  EXPECT_THAT(gain_report(*result).verdict, HasSubstr("too little time"));
 }
 
 TEST_P(Measured, OneAfterTheOtherWhereMemoryIsShort) {

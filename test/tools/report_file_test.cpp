@@ -135,6 +135,19 @@ TEST(Difference, RowsAreMatchedByTheirNames) {
   EXPECT_FALSE(one.table.empty());
 }
 
+TEST(Difference, RowsOfEqualNamesAreToldApart) {
+  Json json = divergence(0.1);
+  const Json row = json["divergence"][1];
+  for (const char* policy : {"q (2)", "q", "q"}) {
+    json["divergence"].push_back(row);
+    json["divergence"].back()["policy"] = policy;
+    json["divergence"].back()["kl_mean"] = json["divergence"].size();
+  }
+  const Comparison comparison = compare_reports(read(json), read(json));
+  EXPECT_EQ(comparison.tables[0].rows, 5u);
+  EXPECT_TRUE(comparison.differences.empty());
+}
+
 TEST(Difference, NoRatioToZeroAndNoDifferenceOfWords) {
   EXPECT_FALSE((ValueDifference{"", "", "", 0, 1}).ratio());
   EXPECT_TRUE((ValueDifference{"", "", "", 0, 1}).difference());
@@ -151,6 +164,11 @@ TEST(Difference, WhatIsNotTheSameIsAnObstacle) {
               ElementsAre(HasSubstr("not the same model (hash a and z)")));
   other["hashes"].erase("model");
   EXPECT_THAT(obstacles(a, read(other)), ElementsAre(HasSubstr("(hash a and -)")));
+  // Another build is what one compares for.
+  other = divergence(0.1);
+  other["hashes"]["build"] = "c";
+  EXPECT_TRUE(obstacles(a, read(other)).empty());
+  EXPECT_EQ(read(other).reports[0].build, "c");
   other = divergence(0.1);
   other["schema"] = "kvart.gain.v1";
   EXPECT_EQ(obstacles(a, read(other)).size(), 2u);

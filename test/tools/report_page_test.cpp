@@ -31,7 +31,8 @@ TEST(ReportPage, HasVerdictFactsFiguresAndTables) {
   const std::string html = page_html(sample_page(reports));
   for (const char* part :
        {"decodes up to", "<code>--kv-cache-dtype int4</code>", "<dt>CPU</dt>", "<dt>Cores</dt>",
-        "<dt>Date</dt>", "kvart report SmolLM2", "What it gains", "Found against depth"}) {
+        "<dt>Build</dt>", "<dt>Instruction set</dt>", "<dt>Date</dt>", "kvart report SmolLM2",
+        "What it gains", "Found against depth"}) {
     EXPECT_THAT(html, HasSubstr(part));
   }
   size_t tables = 0;

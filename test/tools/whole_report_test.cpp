@@ -1,5 +1,7 @@
 // A whole report's parts: what was saved comes back, what is damaged is refused, and what follows
 // from the findings.
+#include "tools/whole/whole_report.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -117,6 +119,57 @@ TEST(SavedReport, OtherTypesAreRefused) {
   }
 }
 
+TEST(SavedReport, WhatCannotBeWrittenAgainIsRefused) {
+  Json json = saved_report(sample_report());
+  for (const Json& keys : {Json(3u), Json(-1), Json(0.5), Json("1")}) {
+    json["tables"][0]["keys"] = keys;
+    EXPECT_FALSE(restored_report(json).ok()) << keys;
+  }
+  json["tables"][0]["keys"] = 2u;
+  ASSERT_TRUE(restored_report(json).ok());
+  (void)report_json(*restored_report(json));
+  for (const char* own : {"inputs", "hashes", "verdict_facts"}) {
+    for (const Json& other : {Json(3), Json("text"), Json::array()}) {
+      Json damaged = json;
+      damaged[own] = other;
+      EXPECT_FALSE(restored_report(damaged).ok()) << own << other;
+    }
+    json[own] = Json();
+  }
+  ASSERT_TRUE(restored_report(json).ok());
+  (void)report_json(*restored_report(json));
+}
+
+std::string unfinished_text(const Json& report) {
+  return Json{{"schema", "kvart.unfinished-report.v1"},
+              {"key", "k"},
+              {"findings", findings_json({})},
+              {"sections", {{{"name", "gain"}, {"title", "Gain"}, {"report", report}}}}}
+      .dump();
+}
+
+TEST(UnfinishedReport, IsReadOrRefusedWithTheFilesName) {
+  const Json report = saved_report(sample_report());
+  const auto whole = parse_unfinished(unfinished_text(report), "a.unfinished", "k");
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  ASSERT_EQ(whole->sections.size(), 1u);
+  EXPECT_EQ(whole->sections[0].title, "Gain");
+  EXPECT_EQ(saved_report(whole->sections[0].report), report);
+  Json deep = report;
+  for (int i = 0; i < 40; ++i) deep["inputs"] = Json{{"in", deep["inputs"]}};
+  const std::string right = unfinished_text(report);
+  for (const auto& [text, why] : {std::pair(unfinished_text(deep), "nested deeper"),
+                                  {right.substr(0, 99), "isn't JSON"},
+                                  {std::string("[]"), "not an unfinished report"},
+                                  {unfinished_text(Json()), "not a report"}}) {
+    const auto refused = parse_unfinished(text, "a.unfinished", "k");
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_THAT(refused.error().message, HasSubstr("a.unfinished: "));
+    EXPECT_THAT(refused.error().message, HasSubstr(why));
+  }
+  EXPECT_THAT(parse_unfinished(right, "a", "other").error().message, HasSubstr("another build"));
+}
+
 PolicyFindings found(const std::string& word, double share, double kl, Retrieval retrieval,
                      double speed_up = 0) {
   PolicyFindings policy;
@@ -128,6 +181,8 @@ PolicyFindings found(const std::string& word, double share, double kl, Retrieval
   policy.found = retrieval == Retrieval::destroyed ? 1 : 8;
   policy.full_found = 8;
   policy.speed_up = speed_up;
+  policy.speed_up_low = 0.95 * speed_up;
+  policy.speed_up_high = 1.05 * speed_up;
   policy.sequences_ratio = 1 / share;
   return policy;
 }
@@ -145,20 +200,50 @@ TEST(Findings, TheSmallestThatKeepsTheAnswersIsNamed) {
   EXPECT_EQ(choice.fastest, nullptr);
   const std::string text = whole_verdict(findings, choice, "f16");
   EXPECT_THAT(text, HasSubstr("Use int4: 28 % of the bytes"));
-  EXPECT_THAT(text, HasSubstr("At 8,192 tokens the same memory holds 3.57 times"));
+  EXPECT_THAT(text, HasSubstr("At 8,192 tokens the same memory holds 3.57 times as many sequences, "
+                              "and all of them together decode 2.00 times as many tokens a second "
+                              "(1.90 to 2.10 in the rounds, measured)."));
   EXPECT_THAT(text, HasSubstr("Don't use int4_g32: retrieval is destroyed."));
   EXPECT_THAT(text, Not(HasSubstr("estimated")));
 }
 
 TEST(Findings, AFasterOneThatKeepsTheAnswersIsNamedToo) {
   Findings findings;
-  findings.policies = {found("int8", 0.51, 0.003, Retrieval::kept, 1.5),
+  findings.policies = {found("int8", 0.51, 0.003, Retrieval::kept, 1.6),
                        found("int4", 0.28, 0.006, Retrieval::kept, 1.2),
                        found("k5v4", 0.31, 0.5, Retrieval::damaged, 3)};
   const Choice choice = choose(findings);
   ASSERT_NE(choice.fastest, nullptr);
   EXPECT_EQ(choice.fastest->word, "int8");
-  EXPECT_THAT(whole_verdict(findings, choice, "f16"), HasSubstr("int8 decodes faster"));
+  EXPECT_THAT(whole_verdict(findings, choice, "f16"),
+              HasSubstr("int8 decodes faster, 1.60 times as many tokens a second (1.52 to 1.68 in "
+                        "the rounds, measured)"));
+  // Not in every round: then it isn't said.
+  findings.policies[0].speed_up_low = 1.2;
+  EXPECT_EQ(choose(findings).fastest, nullptr);
+}
+
+TEST(Findings, EstimatesAreSaidInTheSentenceThatNamesThem) {
+  Findings findings;
+  findings.policies = {found("int8", 0.51, 0.003, Retrieval::kept, 1.6),
+                       found("int4", 0.28, 0.006, Retrieval::kept, 1.2)};
+  findings.policies[0].speed_up_estimated = true;
+  EXPECT_THAT(whole_verdict(findings, choose(findings), "f16"),
+              HasSubstr("int8 decodes faster, 1.60 times as many tokens a second (1.52 to 1.68 in "
+                        "the rounds, estimated from steps of fewer sequences)"));
+  findings.policies[1].speed_up_estimated = true;
+  EXPECT_THAT(whole_verdict(findings, choose(findings), "f16"),
+              HasSubstr("1.20 times as many tokens a second (1.14 to 1.26 in the rounds, estimated "
+                        "from steps of fewer sequences)."));
+}
+
+TEST(Findings, RoundsOnBothSidesOfOneAreNoGainInSpeed) {
+  Findings findings;
+  findings.policies = {found("int4", 0.28, 0.006, Retrieval::kept, 1.2)};
+  EXPECT_THAT(whole_verdict(findings, choose(findings), "f16"), Not(HasSubstr("certain")));
+  findings.policies[0].speed_up_low = 0.9;
+  EXPECT_THAT(whole_verdict(findings, choose(findings), "f16"),
+              HasSubstr("(0.90 to 1.26 in the rounds, measured): a gain in speed isn't certain."));
 }
 
 TEST(Findings, NoneThatKeepsTheAnswersMeansFullPrecision) {
@@ -183,8 +268,8 @@ TEST(Findings, WithoutRetrievalDivergenceDecides) {
 TEST(Findings, ComeBackAsTheyWere) {
   Findings findings;
   findings.gain_context_tokens = 4096;
-  findings.gain_estimated = true;
   findings.policies = {found("int4", 0.28, 0.006, Retrieval::damaged, 1.5)};
+  findings.policies[0].speed_up_estimated = true;
   findings.of("new").share = 0.5;
   const Json json = findings_json(findings);
   const auto back = read_findings(json);

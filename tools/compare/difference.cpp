@@ -44,15 +44,19 @@ struct NamedRow {
 
 std::vector<NamedRow> named_rows(const TableData& table, const std::vector<std::string>& keys) {
   std::vector<NamedRow> rows;
-  std::map<std::string, int> seen;
+  std::map<std::string, int> numbers;
+  std::set<std::string> taken;
   for (const Json& row : table.rows) {
     std::string name;
     for (const std::string& key : keys) {
       const auto value = row.find(key);
       name += (name.empty() ? "" : ", ") + (value == row.end() ? "-" : value_text(*value));
     }
-    const int number = ++seen[name];
-    rows.push_back({number == 1 ? name : fmt::format("{} ({})", name, number), &row});
+    // A row may be called what another one is with its number.
+    int& number = numbers.try_emplace(name, 1).first->second;
+    std::string unique = name;
+    while (!taken.insert(unique).second) unique = fmt::format("{} ({})", name, ++number);
+    rows.push_back({unique, &row});
   }
   return rows;
 }

@@ -6,63 +6,13 @@
 #include <algorithm>
 #include <set>
 
+#include "tools/checked_json.h"
 #include "tools/streams.h"
 
 namespace kvart::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Looks at the JSON before anything is built of it: well-formed, not too deep, no name twice.
-class Checker : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return enter(); }
-  bool start_array(std::size_t) override { return enter(); }
-  bool end_object() override { return leave(); }
-  bool end_array() override { return leave(); }
-
-  bool key(string_t& name) override {
-    if (names_.back().insert(name).second) return true;
-    fault = fmt::format("'{}' is there twice in one object", shortened(name));
-    return false;
-  }
-
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& why) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": what follows.
-    const std::string text = why.what();
-    const size_t end = text.find("] ");
-    fault =
-        fmt::format("isn't JSON: {} (byte {})",
-                    shortened(end == std::string::npos ? text : text.substr(end + 2)), position);
-    return false;
-  }
-
-  std::string fault;  // empty: none
-
- private:
-  static std::string shortened(const std::string& text) { return text.substr(0, 160); }
-
-  bool enter() {
-    names_.emplace_back();
-    if (names_.size() <= static_cast<size_t>(max_report_depth)) return true;
-    fault = fmt::format("is nested deeper than {} levels", max_report_depth);
-    return false;
-  }
-
-  bool leave() {
-    names_.pop_back();
-    return true;
-  }
-
-  std::vector<std::set<std::string>> names_;
-};
 
 Error bad(const std::string& where, std::string_view what) {
   std::string message = fmt::format("{}: {}; give a file that --json wrote", where, what);
@@ -121,6 +71,9 @@ Result<ReportData> read_report(const Json& json, const std::string& where) {
   report.incomplete = incomplete != json.end() && *incomplete != Json(false);
   report.hashes = json.value("hashes", Json::object());
   if (!report.hashes.is_object()) return bad(where, "hashes isn't an object");
+  // Another build is what one compares for: no obstacle, as another model is.
+  report.build = text_of(report.hashes, "build");
+  report.hashes.erase("build");
   const Json row_keys = json.value("row_keys", Json::object());
   if (!row_keys.is_object()) return bad(where, "row_keys isn't an object");
   for (const auto& [key, names] : row_keys.items()) {
@@ -144,9 +97,9 @@ Result<ReportFile> parse_reports(std::string_view text, const std::string& path)
     return bad(path, fmt::format("has {} bytes, more than the {} of any report", text.size(),
                                  max_report_bytes));
   }
-  Checker checker;
-  if (!Json::sax_parse(text, &checker)) return bad(path, checker.fault);
-  const Json json = Json::parse(text, nullptr, false);
+  const auto parsed = parse_checked_json(text);
+  if (!parsed.ok()) return bad(path, parsed.error().message);
+  const Json& json = *parsed;
   if (!json.is_object()) return bad(path, "isn't a report");
   ReportFile file;
   file.path = path;

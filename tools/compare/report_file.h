@@ -21,7 +21,8 @@ struct ReportData {
   std::string schema;  // kvart.gain.v1
   std::string version;
   bool incomplete = false;
-  nlohmann::ordered_json hashes;  // an object; may be empty
+  std::string build;              // its hash; empty: not known
+  nlohmann::ordered_json hashes;  // the others; an object; may be empty
   std::vector<TableData> tables;
 
   [[nodiscard]] const TableData* table(std::string_view key) const;
@@ -33,7 +34,6 @@ struct ReportFile {
 };
 
 inline constexpr size_t max_report_bytes = size_t{16} << 20;
-inline constexpr int max_report_depth = 32;
 
 // Error: what isn't a report, with `path` and, where the JSON is wrong, the place.
 Result<ReportFile> parse_reports(std::string_view text, const std::string& path);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tools/eval/distribution.h"
+#include "tools/hash.h"
 #include "tools/units.h"
 
 namespace kvart::tools {
@@ -191,7 +192,9 @@ class Measurement {
       const auto position = static_cast<int64_t>(row);
       const int64_t end = position / block_tokens * block_tokens;
       const int64_t seen = widest_window_ == 0 ? 0 : position + 1 - widest_window_;
-      out.quantized_reads += std::max<int64_t>(0, end - std::max(sinks * block_tokens, seen));
+      const int64_t reads = std::max<int64_t>(0, end - std::max(sinks * block_tokens, seen));
+      out.quantized_reads += reads;
+      out.quantized_tokens += reads > 0 ? 1 : 0;
     }
   }
 

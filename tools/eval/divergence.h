@@ -35,6 +35,7 @@ struct PolicyDivergence {
   std::vector<float> logprobs;  // of the text's token
   // Over all scored tokens, earlier ones that the layer that sees most read from sealed blocks.
   int64_t quantized_reads = 0;
+  int64_t quantized_tokens = 0;  // scored tokens that read any
 };
 
 struct DivergenceResult {
@@ -80,7 +81,12 @@ double perplexity_of(const PolicyDivergence& policy);
 inline constexpr double close_kl = 0.02;
 inline constexpr double destroyed_kl = 0.05;
 
-// The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does.
+// Whether a token was scored that read something quantized, under any policy that quantizes: until
+// then a divergence of 0 says nothing.
+bool says_anything(const DivergenceResult& result);
+
+// The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does. Of which
+// nothing was read quantized doesn't count.
 size_t smallest_close_policy(const DivergenceResult& result);
 
 Report divergence_report(const DivergenceResult& result);

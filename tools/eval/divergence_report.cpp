@@ -5,20 +5,12 @@
 #include <cmath>
 
 #include "tools/eval/divergence.h"
+#include "tools/eval/policy_report.h"
+#include "tools/hash.h"
 #include "tools/units.h"
 
 namespace kvart::tools {
 namespace {
-
-Cell small_number(double value) {
-  return {fmt::format("{:.3g}", value), value};
-}
-
-Cell interval_cell(const std::optional<Interval>& interval) {
-  if (!interval) return missing_cell();
-  return {fmt::format("{:.3g} to {:.3g}", interval->low, interval->high),
-          nlohmann::ordered_json::array({interval->low, interval->high})};
-}
 
 std::vector<float> ascending(std::vector<float> values) {
   std::sort(values.begin(), values.end());
@@ -26,45 +18,38 @@ std::vector<float> ascending(std::vector<float> values) {
 }
 
 Table summary_table(const DivergenceResult& result) {
-  Table table{"divergence",
-              "Divergence from full precision, every scored token (measured)",
-              {{"policy", "policy", false},
-               {"bytes_per_token", "B per\ntoken"},
-               {"share_of_f16", "of\n16 bits"},
-               {"kl_mean", "KL\nmean"},
-               {"kl_mean_interval", "95 %\ninterval"},
-               {"kl_median", "\nmedian"},
-               {"kl_p90", "\n90 %"},
-               {"kl_p99", "\n99 %"},
-               {"kl_p999", "\n99.9 %"},
-               {"kl_max", "\nmax"},
-               {"same_top_percent", "same\ntop %"},
-               {"same_top_percent_interval", "95 %\ninterval"},
-               {"delta_p_rms_percent", "RMS\ndelta p %"},
-               {"perplexity", "perplexity"},
-               {"quantized_reads", "quantized\nreads"}},
-              {}};
+  Table table{
+      "divergence", "Divergence from full precision, every scored token (measured)", {}, {}};
+  table.columns = policy_columns();
+  for (const Column& column : {Column{"kl_mean", "KL\nmean"},
+                               {"kl_mean_interval", "95 %\ninterval"},
+                               {"kl_median", "\nmedian"},
+                               {"kl_p90", "\n90 %"},
+                               {"kl_p99", "\n99 %"},
+                               {"kl_p999", "\n99.9 %"},
+                               {"kl_max", "\nmax"},
+                               {"same_top_percent", "same\ntop %"},
+                               {"same_top_percent_interval", "95 %\ninterval"},
+                               {"delta_p_rms_percent", "RMS\ndelta p %"},
+                               {"perplexity", "perplexity"},
+                               {"quantized_reads", "quantized\nreads"}}) {
+    table.columns.push_back(column);
+  }
   for (size_t i = 0; i < result.policies.size(); ++i) {
     const PolicyDivergence& policy = result.policies[i];
-    std::vector<Cell> row = {text_cell(policy.policy.word),
-                             {with_commas(static_cast<uint64_t>(policy.bytes.bytes_per_token)),
-                              policy.bytes.bytes_per_token},
-                             {percent_text(policy.bytes.share(), 0), policy.bytes.share()}};
+    std::vector<Cell> row = policy_cells(policy.policy.word, policy.bytes);
     if (i == 0) {
-      row.resize(13, missing_cell());
-      row.push_back(number_cell(perplexity_of(policy), 3));
+      row.resize(table.columns.size() - 2, missing_cell());
     } else {
       const DivergenceSummary s = summary_of(result, i);
-      for (Cell& cell : std::vector<Cell>{
-               small_number(s.kl_mean), interval_cell(s.kl_interval), small_number(s.kl_median),
-               small_number(s.kl_p90), small_number(s.kl_p99), small_number(s.kl_p999),
-               small_number(s.kl_max), number_cell(100 * s.same_top, 1),
-               interval_cell(
-                   Interval{100 * s.same_top_interval.low, 100 * s.same_top_interval.high}),
-               number_cell(100 * s.delta_p_rms, 2), number_cell(s.perplexity, 3)}) {
-        row.push_back(std::move(cell));
-      }
+      append_cells(
+          &row,
+          {small_number(s.kl_mean), interval_cell(s.kl_interval), small_number(s.kl_median),
+           small_number(s.kl_p90), small_number(s.kl_p99), small_number(s.kl_p999),
+           small_number(s.kl_max), number_cell(100 * s.same_top, 1),
+           percent_interval_cell(s.same_top_interval, 1), number_cell(100 * s.delta_p_rms, 2)});
     }
+    row.push_back(number_cell(perplexity_of(policy), 3));
     row.push_back(integer_cell(static_cast<uint64_t>(policy.quantized_reads)));
     table.rows.push_back(std::move(row));
   }
@@ -103,11 +88,11 @@ Table position_table(const DivergenceResult& result, LineChart* chart) {
             .y_log = true,
             .y_from_zero = false,
             .lines = {}};
+  std::vector<std::string> words;
   for (size_t i = 1; i < result.policies.size(); ++i) {
-    const std::string& word = result.policies[i].policy.word;
-    table.columns.push_back({"kl_mean_" + word, word});
-    chart->lines.push_back({word, {}});
+    words.push_back(result.policies[i].policy.word);
   }
+  add_policy_series(words, "kl_mean", &table, chart);
   for (const Bin& bin : bins_of(result)) {
     std::vector<Cell> row = {integer_cell(static_cast<uint64_t>(bin.first)),
                              integer_cell(static_cast<uint64_t>(bin.last - 1))};
@@ -116,46 +101,35 @@ Table position_table(const DivergenceResult& result, LineChart* chart) {
       const double tokens = total(sums.tokens);
       if (i == 1) row.push_back(integer_cell(static_cast<uint64_t>(tokens)));
       const double mean = tokens > 0 ? total(sums.kl) / tokens : 0;
-      row.push_back(small_number(mean));
+      const auto interval = bootstrap_ratio(sums.kl, sums.tokens, result.asked.seed);
+      add_value_cells(&row, small_number(mean), interval);
       if (mean <= 0) continue;  // nothing to draw on a logarithmic axis
-      Point point;
-      point.x = std::sqrt(static_cast<double>(std::max<int64_t>(1, bin.first)) *
-                          static_cast<double>(bin.last));
-      point.y = mean;
-      if (const auto interval = bootstrap_ratio(sums.kl, sums.tokens, result.asked.seed)) {
-        point.low = interval->low;
-        point.high = interval->high;
-      }
-      chart->lines[i - 1].points.push_back(point);
+      const double middle = std::sqrt(static_cast<double>(std::max<int64_t>(1, bin.first)) *
+                                      static_cast<double>(bin.last));
+      chart->lines[i - 1].points.push_back(point_of(middle, mean, interval));
     }
     table.rows.push_back(std::move(row));
   }
   return table;
 }
 
-std::string destroyed_text(const DivergenceResult& result, nlohmann::ordered_json* words) {
-  std::string text;
+std::vector<DestroyedPolicy> destroyed_policies(const DivergenceResult& result) {
+  std::vector<DestroyedPolicy> destroyed;
   for (size_t i = 1; i < result.policies.size(); ++i) {
     const double kl = summary_of(result, i).kl_mean;
     if (kl < destroyed_kl) continue;
-    const std::string& word = result.policies[i].policy.word;
-    text += fmt::format("{}{} ({:.2g})", text.empty() ? "" : ", ", word, kl);
-    words->push_back(word);
+    destroyed.push_back({result.policies[i].policy.word, fmt::format("{:.2g}", kl)});
   }
-  return text;
+  return destroyed;
 }
 
 void set_verdict(const DivergenceResult& result, Report& report) {
-  auto words = nlohmann::ordered_json::array();
-  const std::string destroyed = destroyed_text(result, &words);
+  const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result);
   const size_t best = smallest_close_policy(result);
   const PolicyDivergence& chosen = result.policies[best];
-  report.flag = policy_flag(chosen.policy.word);
-  report.verdict_facts["policy"] = chosen.policy.word;
-  report.verdict_facts["share_of_f16"] = chosen.bytes.share();
+  begin_verdict(chosen.policy.word, chosen.bytes, destroyed, &report);
   report.verdict_facts["kl_limit"] = close_kl;
   report.verdict_facts["kl_destroyed"] = destroyed_kl;
-  report.verdict_facts["destroyed"] = std::move(words);
   if (best == 0) {
     report.verdict = fmt::format("No policy stays within a mean divergence of {:g} here. Use {}.",
                                  close_kl, report.flag);
@@ -166,10 +140,8 @@ void set_verdict(const DivergenceResult& result, Report& report) {
         "Use {}: the fewest bytes ({} of 16 bits) with a mean divergence of at most {:g}: {:.2g}.",
         report.flag, percent_text(chosen.bytes.share(), 0), close_kl, kl);
   }
-  if (!destroyed.empty()) {
-    report.verdict +=
-        fmt::format(" Destroyed (mean divergence of {:g} or more): {}.", destroyed_kl, destroyed);
-  }
+  report.verdict +=
+      destroyed_text(destroyed, fmt::format(" (mean divergence of {:g} or more)", destroyed_kl));
 }
 
 void set_inputs(const DivergenceResult& result, Report& report) {
@@ -258,11 +230,20 @@ DivergenceSummary summary_of(const DivergenceResult& result, size_t policy) {
   return summary;
 }
 
+bool says_anything(const DivergenceResult& result) {
+  bool quantizes = false;
+  for (const PolicyDivergence& policy : result.policies) {
+    if (policy.quantized_tokens > 0) return true;
+    quantizes |= policy.quantizes;
+  }
+  return !quantizes && !result.positions.empty();
+}
+
 size_t smallest_close_policy(const DivergenceResult& result) {
   size_t best = 0;
   double best_kl = 0;
   for (size_t i = 1; i < result.policies.size(); ++i) {
-    if (!result.policies[i].quantizes) continue;
+    if (!result.policies[i].quantizes || result.policies[i].quantized_tokens == 0) continue;
     const double kl = summary_of(result, i).kl_mean;
     if (kl > close_kl) continue;
     const double bytes = result.policies[i].bytes.bytes_per_token;
@@ -290,8 +271,8 @@ Report divergence_report(const DivergenceResult& result) {
                       ? std::string("token by token, as in decode")
                       : fmt::format("prefill in steps of {}, the same bits as token by token",
                                     asked.chunk_tokens))};
-  if (result.positions.empty()) {
-    report.verdict = "Nothing was measured: it ended before the first tokens were done.";
+  if (!says_anything(result)) {
+    report.verdict = "Nothing was measured: it ended before a token read a quantized block.";
     return report;
   }
   LineChart chart;
@@ -301,7 +282,7 @@ Report divergence_report(const DivergenceResult& result) {
   report.notes.push_back(
       "KL: sum of p log(p/q) over the vocabulary, in nats; p full precision's, q the policy's. "
       "Neighbouring tokens are alike: the interval of the mean draws blocks of 64 positions.");
-  if (result.incomplete) report.notes.push_back("Incomplete: it was ended before its time.");
+  add_incomplete_note(&report);
   set_verdict(result, report);
   return report;
 }

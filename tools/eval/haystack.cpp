@@ -295,6 +295,62 @@ std::string first_words(std::string_view sentence, size_t words) {
   return std::string(sentence.substr(0, at));
 }
 
+// Whether the first number in the reply is the one that was asked for.
+double first_number_score(const Question& question, std::string_view reply) {
+  const std::vector<std::string> numbers = numbers_in(reply);
+  return !numbers.empty() && numbers[0] == question.expected[0] ? 1 : 0;
+}
+
+// The share of the values that `is_named` says yes to.
+template <class IsNamed>
+double named_share(const Question& question, const IsNamed& is_named) {
+  const auto named = std::count_if(question.expected.begin(), question.expected.end(), is_named);
+  return static_cast<double>(named) / static_cast<double>(question.expected.size());
+}
+
+double numbers_score(const Question& question, std::string_view reply) {
+  const std::vector<std::string> numbers = numbers_in(reply);
+  return named_share(question, [&](const std::string& value) {
+    return std::find(numbers.begin(), numbers.end(), value) != numbers.end();
+  });
+}
+
+double names_score(const Question& question, std::string_view reply) {
+  return named_share(question, [&](const std::string& name) {
+    return reply.find(name) != std::string_view::npos;
+  });
+}
+
+bool has_numbers(const Question& question, std::string_view reply) {
+  return numbers_in(reply).size() >= question.expected.size();
+}
+
+bool has_sentence(const Question& /*question*/, std::string_view reply) {
+  return reply.find('.') != std::string_view::npos;
+}
+
+// All in which the tasks differ.
+struct TaskRules {
+  NeedleTask task;
+  std::string_view name;
+  int usual_needles;
+  NeedleSet (*make)(const std::vector<double>& depths, Distinct& distinct);
+  double (*score)(const Question& question, std::string_view reply);
+  bool (*is_complete)(const Question& question, std::string_view reply);
+};
+
+constexpr std::array<TaskRules, 4> task_rules = {{
+    {NeedleTask::single, "single", 5, key_needles, first_number_score, has_numbers},
+    {NeedleTask::multikey, "multikey", 8, key_needles, first_number_score, has_numbers},
+    {NeedleTask::multivalue, "multivalue", 4, value_needles, numbers_score, has_numbers},
+    {NeedleTask::tracking, "vt", 5, chain_needles, names_score, has_sentence},
+}};
+
+const TaskRules& rules_of(NeedleTask task) {
+  return *std::find_if(task_rules.begin(), task_rules.end(),
+                       [task](const TaskRules& rules) { return rules.task == task; });
+}
+
 }  // namespace
 
 std::vector<std::string> generated_sentences(uint64_t seed, size_t count) {
@@ -331,14 +387,7 @@ std::vector<std::string> sentences_of(std::string_view text) {
 
 NeedleSet make_needles(NeedleTask task, const std::vector<double>& depths_percent, Random& random) {
   Distinct distinct(&random);
-  NeedleSet set;
-  if (task == NeedleTask::multivalue) {
-    set = value_needles(depths_percent, distinct);
-  } else if (task == NeedleTask::tracking) {
-    set = chain_needles(depths_percent, distinct);
-  } else {
-    set = key_needles(depths_percent, distinct);
-  }
+  NeedleSet set = rules_of(task).make(depths_percent, distinct);
   for (Question& question : set.questions) {
     if (question.needle.empty()) question.needle = set.needles[0].sentence;
     if (set.questions.size() == 2) question.depth_percent = mean_of(depths_percent);
@@ -385,23 +434,27 @@ std::vector<std::string> numbers_in(std::string_view text) {
 }
 
 double reply_score(NeedleTask task, const Question& question, std::string_view reply) {
-  const std::vector<std::string> numbers = numbers_in(reply);
-  if (task == NeedleTask::single || task == NeedleTask::multikey) {
-    return !numbers.empty() && numbers[0] == question.expected[0] ? 1 : 0;
-  }
-  const auto found = std::count_if(
-      question.expected.begin(), question.expected.end(), [&](const std::string& value) {
-        return task == NeedleTask::tracking
-                   ? reply.find(value) != std::string_view::npos
-                   : std::find(numbers.begin(), numbers.end(), value) != numbers.end();
-      });
-  return static_cast<double>(found) / static_cast<double>(question.expected.size());
+  return rules_of(task).score(question, reply);
 }
 
 bool reply_is_complete(NeedleTask task, const Question& question, std::string_view reply) {
   if (reply.empty() || is_digit(reply.back())) return false;  // the number may go on
-  if (task == NeedleTask::tracking) return reply.find('.') != std::string_view::npos;
-  return numbers_in(reply).size() >= question.expected.size();
+  return rules_of(task).is_complete(question, reply);
+}
+
+std::string_view task_name(NeedleTask task) {
+  return rules_of(task).name;
+}
+
+std::optional<NeedleTask> task_of(std::string_view name) {
+  const auto* found = std::find_if(task_rules.begin(), task_rules.end(),
+                                   [name](const TaskRules& rules) { return rules.name == name; });
+  if (found == task_rules.end()) return std::nullopt;
+  return found->task;
+}
+
+int usual_needles(NeedleTask task) {
+  return rules_of(task).usual_needles;
 }
 
 }  // namespace kvart::tools

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,12 @@ enum class NeedleTask {
   multivalue,  // many values of one key, asked for together
   tracking,    // a chain of variables that are set to each other
 };
+
+// single, multikey, multivalue, vt
+std::string_view task_name(NeedleTask task);
+std::optional<NeedleTask> task_of(std::string_view name);
+// Keys of a text, depths of single facts, values, or variables.
+int usual_needles(NeedleTask task);
 
 struct Needle {
   std::string sentence;

@@ -9,24 +9,12 @@
 #include <ctime>
 
 #include "tools/eval/distribution.h"
+#include "tools/hash.h"
 
 namespace kvart::tools {
 namespace {
 
 constexpr int step_tokens = 512;
-
-int usual_needles(NeedleTask task) {
-  switch (task) {
-    case NeedleTask::single:
-    case NeedleTask::tracking:
-      return 5;
-    case NeedleTask::multivalue:
-      return 4;
-    case NeedleTask::multikey:
-      break;
-  }
-  return 8;
-}
 
 // In the middle of equal parts: at the very ends a fact would lie in a block that stays in full
 // precision.
@@ -90,7 +78,7 @@ Result<Group> make_group(const Model& model, const NeedleOptions& options, int64
 
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(now));
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}+0000", fmt::gmtime(now));
 }
 
 // Asks the questions of one group under one policy.
@@ -300,28 +288,6 @@ std::vector<int64_t> usual_contexts(const ModelConfig& config) {
   std::erase_if(contexts, [limit](int64_t context) { return context > limit; });
   if (contexts.empty()) contexts.push_back(limit);
   return contexts;
-}
-
-std::string_view task_name(NeedleTask task) {
-  switch (task) {
-    case NeedleTask::single:
-      return "single";
-    case NeedleTask::multikey:
-      return "multikey";
-    case NeedleTask::multivalue:
-      return "multivalue";
-    case NeedleTask::tracking:
-      break;
-  }
-  return "vt";
-}
-
-std::optional<NeedleTask> task_of(std::string_view name) {
-  for (const NeedleTask task :
-       {NeedleTask::single, NeedleTask::multikey, NeedleTask::multivalue, NeedleTask::tracking}) {
-    if (task_name(task) == name) return task;
-  }
-  return std::nullopt;
 }
 
 Result<NeedleResult> measure_needle(const Model& model, const NeedleOptions& options,

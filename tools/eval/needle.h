@@ -90,15 +90,14 @@ struct NeedleSummary {
 };
 NeedleSummary needle_summary(const NeedleResult& result, size_t policy);
 
+// What each right answer's mean log-probability changed by, in the order of the questions.
+std::vector<double> logprob_changes(const NeedleResult& result, size_t policy);
+
 enum class Retrieval { unknown, kept, damaged, destroyed };
 // unknown: the reference itself finds fewer than four. kept: of what it finds at most one in twenty
 // is lost more than is gained beyond it, and at most a quarter at all. destroyed: half of it or
 // more is lost.
 Retrieval retrieval_of(const NeedleSummary& summary);
-
-// single, multikey, multivalue, vt
-std::string_view task_name(NeedleTask task);
-std::optional<NeedleTask> task_of(std::string_view name);
 
 Report needle_report(const NeedleResult& result);
 

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "tools/eval/needle.h"
+#include "tools/eval/policy_report.h"
+#include "tools/hash.h"
 #include "tools/units.h"
 
 namespace kvart::tools {
@@ -34,16 +36,8 @@ Cell share_cell(int64_t of, int64_t count) {
   return {fmt::format("{} of {}", count, of), count};
 }
 
-Cell interval_cell(const std::optional<Interval>& interval, int decimals) {
-  if (!interval) return missing_cell();
-  return {fmt::format("{:.{}f} to {:.{}f}", interval->low, decimals, interval->high, decimals),
-          nlohmann::ordered_json::array({interval->low, interval->high})};
-}
-
 Cell found_interval(int64_t found, int64_t of) {
-  if (of == 0) return missing_cell();
-  const Interval share = wilson(found, of);
-  return interval_cell(Interval{100 * share.low, 100 * share.high}, 0);
+  return of == 0 ? missing_cell() : percent_interval_cell(wilson(found, of), 0);
 }
 
 std::string_view retrieval_name(Retrieval retrieval) {
@@ -60,53 +54,54 @@ std::string_view retrieval_name(Retrieval retrieval) {
   return "unknown";
 }
 
+// What a policy has beside the reference; the reference has none of it.
+std::vector<Cell> against_reference(const NeedleSummary& s, bool is_reference) {
+  if (is_reference) return std::vector<Cell>(4, missing_cell());
+  return {share_cell(s.reference_found, s.kept), integer_cell(static_cast<uint64_t>(s.lost())),
+          integer_cell(static_cast<uint64_t>(s.gained)), number_cell(s.p, 4)};
+}
+
+std::vector<Cell> summary_row(const NeedlePolicy& policy, const NeedleSummary& s,
+                              bool is_reference) {
+  std::vector<Cell> row = policy_cells(policy.policy.word, policy.bytes);
+  append_cells(&row,
+               {integer_cell(static_cast<uint64_t>(s.found)),
+                integer_cell(static_cast<uint64_t>(s.asked)), found_interval(s.found, s.asked)});
+  append_cells(&row, against_reference(s, is_reference));
+  append_cells(&row, {number_cell(s.score, 3), number_cell(s.logprob, 3)});
+  row.push_back(is_reference ? missing_cell() : number_cell(s.logprob_change, 3));
+  row.push_back(is_reference ? missing_cell() : interval_cell(s.logprob_change_interval, 3));
+  row.push_back(s.controls == 0 ? missing_cell() : number_cell(s.control_score, 2));
+  append_cells(
+      &row, {integer_cell(static_cast<uint64_t>(s.truncated)),
+             integer_cell(static_cast<uint64_t>(s.read_quantized)),
+             text_cell(is_reference ? "reference" : std::string(retrieval_name(retrieval_of(s))))});
+  return row;
+}
+
 Table summary_table(const NeedleResult& result) {
-  Table table{"needle",
-              "Facts found, and the right answers' probability (measured)",
-              {{"policy", "policy", false},
-               {"bytes_per_token", "B per\ntoken"},
-               {"share_of_f16", "of\n16 bits"},
-               {"found", "found"},
-               {"asked", "of"},
-               {"found_percent_interval", "95 %\ninterval"},
-               {"kept", "kept of what\nf16 finds"},
-               {"lost", "lost"},
-               {"gained", "gained"},
-               {"mcnemar_p", "McNemar\np"},
-               {"score_mean", "mean\nscore"},
-               {"logprob_mean", "log p of\nthe answer"},
-               {"logprob_change", "change"},
-               {"logprob_change_interval", "95 %\ninterval"},
-               {"control_score", "control\nscore"},
-               {"truncated", "cut\nreplies"},
-               {"read_quantized", "facts read\nquantized"},
-               {"retrieval", "retrieval", false}},
-              {}};
+  Table table{"needle", "Facts found, and the right answers' probability (measured)", {}, {}};
+  table.columns = policy_columns();
+  for (const Column& column : {Column{"found", "found"},
+                               {"asked", "of"},
+                               {"found_percent_interval", "95 %\ninterval"},
+                               {"kept", "kept of what\nf16 finds"},
+                               {"lost", "lost"},
+                               {"gained", "gained"},
+                               {"mcnemar_p", "McNemar\np"},
+                               {"score_mean", "mean\nscore"},
+                               {"logprob_mean", "log p of\nthe answer"},
+                               {"logprob_change", "change"},
+                               {"logprob_change_interval", "95 %\ninterval"},
+                               {"control_score", "control\nscore"},
+                               {"truncated", "cut\nreplies"},
+                               {"read_quantized", "facts read\nquantized"},
+                               {"retrieval", "retrieval", false}}) {
+    table.columns.push_back(column);
+  }
   for (size_t i = 0; i < result.policies.size(); ++i) {
-    const NeedlePolicy& policy = result.policies[i];
     const NeedleSummary s = needle_summary(result, i);
-    if (s.asked == 0) continue;
-    const bool reference = i == 0;
-    table.rows.push_back(
-        {text_cell(policy.policy.word),
-         {with_commas(static_cast<uint64_t>(policy.bytes.bytes_per_token)),
-          policy.bytes.bytes_per_token},
-         {percent_text(policy.bytes.share(), 0), policy.bytes.share()},
-         integer_cell(static_cast<uint64_t>(s.found)),
-         integer_cell(static_cast<uint64_t>(s.asked)),
-         found_interval(s.found, s.asked),
-         reference ? missing_cell() : share_cell(s.reference_found, s.kept),
-         reference ? missing_cell() : integer_cell(static_cast<uint64_t>(s.lost())),
-         reference ? missing_cell() : integer_cell(static_cast<uint64_t>(s.gained)),
-         reference ? missing_cell() : number_cell(s.p, 4),
-         number_cell(s.score, 3),
-         number_cell(s.logprob, 3),
-         reference ? missing_cell() : number_cell(s.logprob_change, 3),
-         reference ? missing_cell() : interval_cell(s.logprob_change_interval, 3),
-         s.controls == 0 ? missing_cell() : number_cell(s.control_score, 2),
-         integer_cell(static_cast<uint64_t>(s.truncated)),
-         integer_cell(static_cast<uint64_t>(s.read_quantized)),
-         text_cell(reference ? "reference" : std::string(retrieval_name(retrieval_of(s))))});
+    if (s.asked > 0) table.rows.push_back(summary_row(result.policies[i], s, i == 0));
   }
   return table;
 }
@@ -208,6 +203,23 @@ HeatMap heat_map(const NeedleResult& result, const NeedlePolicy& policy,
   return map;
 }
 
+// Of what full precision finds at one depth, in all contexts.
+struct DepthShare {
+  int64_t of = 0;
+  int64_t kept = 0;
+};
+DepthShare depth_share(const NeedleResult& result, size_t policy, double depth) {
+  const auto reference = reference_of(result);
+  DepthShare share;
+  for (const NeedleRecord* record : records_of(result, policy)) {
+    const bool counts = !record->asked.control && record->asked.depth_percent == depth &&
+                        reference.at(record->question)->found();
+    share.of += counts ? 1 : 0;
+    share.kept += counts && record->found() ? 1 : 0;
+  }
+  return share;
+}
+
 // By depth, all contexts together, where full precision finds the fact.
 Table depth_table(const NeedleResult& result, LineChart* chart) {
   Table table{"depths",
@@ -218,37 +230,26 @@ Table depth_table(const NeedleResult& result, LineChart* chart) {
             .x_label = "depth in the text, percent",
             .y_label = "share of what f16 finds",
             .lines = {}};
-  const auto reference = reference_of(result);
+  std::vector<std::string> words;
   for (size_t i = 1; i < result.policies.size(); ++i) {
-    const std::string& word = result.policies[i].policy.word;
-    table.columns.push_back({"kept_" + word, word});
-    chart->lines.push_back({word, {}});
+    words.push_back(result.policies[i].policy.word);
   }
+  add_policy_series(words, "kept", &table, chart);
   for (const double depth : depths_of(result)) {
-    std::vector<Cell> row = {{depth_text(depth), depth}};
-    for (size_t i = 0; i < result.policies.size(); ++i) {
-      int64_t of = 0;
-      int64_t kept = 0;
-      for (const NeedleRecord* record : records_of(result, i)) {
-        const NeedleRecord& other = *reference.at(record->question);
-        if (record->asked.control || record->asked.depth_percent != depth || !other.found()) {
-          continue;
-        }
-        of += 1;
-        kept += record->found() ? 1 : 0;
-      }
-      if (i == 0) {
-        row.push_back(integer_cell(static_cast<uint64_t>(of)));
-        continue;
-      }
+    const int64_t found = depth_share(result, 0, depth).of;
+    std::vector<Cell> row = {{depth_text(depth), depth},
+                             integer_cell(static_cast<uint64_t>(found))};
+    for (size_t i = 1; i < result.policies.size(); ++i) {
+      const auto [of, kept] = depth_share(result, i, depth);
       if (of == 0) {
-        row.push_back(missing_cell());
+        add_value_cells(&row, missing_cell(), {});
         continue;
       }
       const double share = static_cast<double>(kept) / static_cast<double>(of);
       const Interval interval = wilson(kept, of);
       row.push_back(number_cell(share, 2));
-      chart->lines[i - 1].points.push_back({depth, share, interval.low, interval.high});
+      row.push_back(interval_cell(interval, 2));
+      chart->lines[i - 1].points.push_back(point_of(depth, share, interval));
     }
     table.rows.push_back(std::move(row));
   }
@@ -330,16 +331,15 @@ size_t smallest_that_keeps(const NeedleResult& result) {
   return best;
 }
 
-std::string destroyed_text(const NeedleResult& result, nlohmann::ordered_json* words) {
-  std::string text;
+std::vector<DestroyedPolicy> destroyed_policies(const NeedleResult& result) {
+  std::vector<DestroyedPolicy> destroyed;
   for (size_t i = 1; i < result.policies.size(); ++i) {
     const NeedleSummary s = needle_summary(result, i);
     if (retrieval_of(s) != Retrieval::destroyed) continue;
-    text += fmt::format("{}{} ({} of {})", text.empty() ? "" : ", ", result.policies[i].policy.word,
-                        s.kept, s.reference_found);
-    words->push_back(result.policies[i].policy.word);
+    destroyed.push_back(
+        {result.policies[i].policy.word, fmt::format("{} of {}", s.kept, s.reference_found)});
   }
-  return text;
+  return destroyed;
 }
 
 void set_verdict(const NeedleResult& result, Report& report) {
@@ -354,14 +354,10 @@ void set_verdict(const NeedleResult& result, Report& report) {
         reference.found, reference.asked);
     return;
   }
-  auto words = nlohmann::ordered_json::array();
-  const std::string destroyed = destroyed_text(result, &words);
+  const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result);
   const size_t best = smallest_that_keeps(result);
   const NeedlePolicy& chosen = result.policies[best];
-  report.flag = policy_flag(chosen.policy.word);
-  report.verdict_facts["policy"] = chosen.policy.word;
-  report.verdict_facts["share_of_f16"] = chosen.bytes.share();
-  report.verdict_facts["destroyed"] = std::move(words);
+  begin_verdict(chosen.policy.word, chosen.bytes, destroyed, &report);
   if (best == 0) {
     report.verdict = fmt::format("No policy keeps what f16 finds ({} of {}). Use {}.",
                                  reference.found, reference.asked, report.flag);
@@ -372,7 +368,7 @@ void set_verdict(const NeedleResult& result, Report& report) {
         fmt::format("Use {}: the fewest bytes ({} of 16 bits) that keep what f16 finds: {} of {}.",
                     report.flag, percent_text(chosen.bytes.share(), 0), s.kept, s.reference_found);
   }
-  if (!destroyed.empty()) report.verdict += " Destroyed: " + destroyed + ".";
+  report.verdict += destroyed_text(destroyed, "");
 }
 
 std::vector<std::string> notes_of(const NeedleResult& result) {
@@ -404,7 +400,6 @@ std::vector<std::string> notes_of(const NeedleResult& result) {
   notes.push_back(
       "A control asks for what isn't in the text. log p: mean over the right answer's tokens, in "
       "nats. What f16 doesn't find isn't held against a policy.");
-  if (result.incomplete) notes.push_back("Incomplete: it was ended before its time.");
   return notes;
 }
 
@@ -431,7 +426,6 @@ void set_inputs(const NeedleResult& result, Report& report) {
 NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
   const auto reference = reference_of(result);
   NeedleSummary s;
-  std::vector<double> changes;
   for (const NeedleRecord* record : records_of(result, policy)) {
     if (record->asked.control) {
       s.controls += 1;
@@ -446,7 +440,6 @@ NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
     s.gained += record->found() && !other.found() ? 1 : 0;
     s.score += record->score;
     s.logprob += record->logprob;
-    changes.push_back(record->logprob - other.logprob);
     s.truncated += record->truncated ? 1 : 0;
     s.read_quantized += record->read_quantized ? 1 : 0;
   }
@@ -455,11 +448,22 @@ NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
   const auto asked = static_cast<double>(s.asked);
   s.score /= asked;
   s.logprob /= asked;
+  const std::vector<double> changes = logprob_changes(result, policy);
   for (const double change : changes) s.logprob_change += change / asked;
   const std::vector<double> ones(changes.size(), 1.0);
   s.logprob_change_interval = bootstrap_ratio(changes, ones, result.asked.seed);
   s.p = mcnemar(s.lost(), s.gained);
   return s;
+}
+
+std::vector<double> logprob_changes(const NeedleResult& result, size_t policy) {
+  const auto reference = reference_of(result);
+  std::vector<double> changes;
+  for (const NeedleRecord* record : records_of(result, policy)) {
+    if (record->asked.control) continue;
+    changes.push_back(record->logprob - reference.at(record->question)->logprob);
+  }
+  return changes;
 }
 
 Retrieval retrieval_of(const NeedleSummary& summary) {
@@ -499,6 +503,7 @@ Report needle_report(const NeedleResult& result) {
   report.figures.push_back({std::move(chart), "depths"});
   report.records = {cell_records(result)};
   report.notes = notes_of(result);
+  add_incomplete_note(&report);
   set_verdict(result, report);
   return report;
 }

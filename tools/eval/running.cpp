@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tools/hash.h"
+
 namespace kvart::tools {
 
 Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy) {
@@ -80,31 +82,6 @@ nlohmann::ordered_json model_json(const Model& model) {
   json["architecture"] = config.architecture;
   json["fingerprint"] = hash_text(model.fingerprint());
   return json;
-}
-
-void Hash::add(std::string_view bytes) {
-  for (const char byte : bytes) {
-    value_ = (value_ ^ static_cast<uint8_t>(byte)) * 0x100000001b3U;
-  }
-}
-
-void Hash::add(std::span<const int32_t> tokens) {
-  for (const int32_t token : tokens) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      const auto byte = static_cast<uint8_t>(static_cast<uint32_t>(token) >> shift);
-      value_ = (value_ ^ byte) * 0x100000001b3U;
-    }
-  }
-}
-
-std::string hash_text(uint64_t hash) {
-  return fmt::format("{:016x}", hash);
-}
-
-std::string hash_of(const nlohmann::ordered_json& options) {
-  Hash hash;
-  hash.add(options.dump());
-  return hash_text(hash.value());
 }
 
 std::string percent_text(double share, int decimals) {

@@ -52,19 +52,6 @@ Result<std::vector<int32_t>> tokens_of_text(const Model& model, std::string_view
 // A model as a report's `inputs` name it.
 nlohmann::ordered_json model_json(const Model& model);
 
-// FNV-1a over what is added: the same on every machine.
-class Hash {
- public:
-  void add(std::string_view bytes);
-  void add(std::span<const int32_t> tokens);
-  [[nodiscard]] uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325U;
-};
-std::string hash_text(uint64_t hash);  // 16 hexadecimal digits
-std::string hash_of(const nlohmann::ordered_json& options);
-
 // 0.123: "12.3 %".
 std::string percent_text(double share, int decimals);
 

@@ -194,4 +194,24 @@ DamageRatio damage_ratio(const SensitivityResult& result, const FormatSensitivit
   return damage;
 }
 
+std::optional<DamageRatio> answer_damage_ratio(const SensitivityResult& result,
+                                               const FormatSensitivity& format) {
+  if (!result.needle) return std::nullopt;
+  std::vector<double> k = logprob_changes(*result.needle, format.k_only);
+  std::vector<double> v = logprob_changes(*result.needle, format.v_only);
+  // Where it was ended early, the questions that both were asked.
+  k.resize(std::min(k.size(), v.size()));
+  v.resize(k.size());
+  double k_loss = 0;
+  double v_loss = 0;
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = -k[i];
+    v[i] = -v[i];
+    k_loss += k[i];
+    v_loss += v[i];
+  }
+  if (k_loss <= 0 || v_loss <= 0) return std::nullopt;
+  return DamageRatio{k_loss / v_loss, bootstrap_ratio(k, v, result.asked.seed)};
+}
+
 }  // namespace kvart::tools

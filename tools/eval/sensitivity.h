@@ -60,6 +60,10 @@ struct DamageRatio {
   std::optional<Interval> interval;
 };
 DamageRatio damage_ratio(const SensitivityResult& result, const FormatSensitivity& format);
+// The same by what the right answers' log-probability loses. None: nothing was asked, or one of the
+// two sides alone loses nothing.
+std::optional<DamageRatio> answer_damage_ratio(const SensitivityResult& result,
+                                               const FormatSensitivity& format);
 
 Report sensitivity_report(const SensitivityResult& result);
 

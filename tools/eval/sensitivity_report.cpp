@@ -4,22 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/eval/policy_report.h"
 #include "tools/eval/sensitivity.h"
+#include "tools/hash.h"
 #include "tools/units.h"
 
 namespace kvart::tools {
 namespace {
-
-Cell small_number(double value) {
-  if (!std::isfinite(value)) return missing_cell();
-  return {fmt::format("{:.3g}", value), value};
-}
-
-Cell interval_cell(const std::optional<Interval>& interval) {
-  if (!interval) return missing_cell();
-  return {fmt::format("{:.3g} to {:.3g}", interval->low, interval->high),
-          nlohmann::ordered_json::array({interval->low, interval->high})};
-}
 
 Cell found_cell(const NeedleResult& needle, size_t policy) {
   const NeedleSummary s = needle_summary(needle, policy);
@@ -72,14 +63,23 @@ Table ratio_table(const SensitivityResult& result) {
                {"k_to_v_interval", "95 %\ninterval"},
                {"both_to_sum", "both :\nK plus V"}},
               {}};
+  if (result.needle) {
+    table.title += ", and by what the right answers lose in log p";
+    add_value_columns(&table, "answers_k_to_v", "answers\nK : V");
+  }
   for (const FormatSensitivity& format : result.formats) {
     const DamageRatio damage = damage_ratio(result, format);
     const double k = summary_of(result.divergence, format.k_only).kl_mean;
     const double v = summary_of(result.divergence, format.v_only).kl_mean;
     const double both = summary_of(result.divergence, format.both).kl_mean;
-    table.rows.push_back({text_cell(format.format), small_number(damage.ratio),
-                          interval_cell(damage.interval),
-                          k + v > 0 ? number_cell(both / (k + v), 2) : missing_cell()});
+    std::vector<Cell> row = {text_cell(format.format), small_number(damage.ratio),
+                             interval_cell(damage.interval),
+                             k + v > 0 ? number_cell(both / (k + v), 2) : missing_cell()};
+    if (const auto answers = answer_damage_ratio(result, format)) {
+      add_value_cells(&row, small_number(answers->ratio), answers->interval);
+    }
+    row.resize(table.columns.size(), missing_cell());
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
@@ -121,12 +121,10 @@ std::string layers_key(const std::string& format) {
 Table layer_table(const SensitivityResult& result, const std::string& format, BarChart* chart) {
   Table table{layers_key(format),
               fmt::format("Mean KL with one layer's K or V in {}", format),
-              {{"layer", "layer"},
-               {"kl_k", "K"},
-               {"kl_k_interval", "95 %\ninterval"},
-               {"kl_v", "V"},
-               {"kl_v_interval", "95 %\ninterval"}},
+              {{"layer", "layer"}},
               {}};
+  add_value_columns(&table, "kl_k", "K");
+  add_value_columns(&table, "kl_v", "V");
   *chart = {.title = fmt::format("Divergence with one layer's K or V in {}", format),
             .x_label = "layer",
             .y_label = "mean KL divergence, nats",
@@ -136,9 +134,10 @@ Table layer_table(const SensitivityResult& result, const std::string& format, Ba
             .bars = {}};
   for (const LayerSensitivity& row : result.layers) {
     if (row.format != format) continue;
-    table.rows.push_back({integer_cell(static_cast<uint64_t>(row.layer)), small_number(row.kl_k),
-                          interval_cell(row.k_interval), small_number(row.kl_v),
-                          interval_cell(row.v_interval)});
+    std::vector<Cell> cells = {integer_cell(static_cast<uint64_t>(row.layer))};
+    add_value_cells(&cells, small_number(row.kl_k), row.k_interval);
+    add_value_cells(&cells, small_number(row.kl_v), row.v_interval);
+    table.rows.push_back(std::move(cells));
     chart->groups.push_back(std::to_string(row.layer));
     chart->bars.push_back({bar_of(row.kl_k, row.k_interval), bar_of(row.kl_v, row.v_interval)});
   }
@@ -224,8 +223,8 @@ Report sensitivity_report(const SensitivityResult& result) {
   report.command = "eval-sensitivity";
   report.incomplete = result.incomplete;
   set_inputs(result, report);
-  if (result.divergence.positions.empty()) {
-    report.verdict = "Nothing was measured: it ended before the first tokens were done.";
+  if (!says_anything(result.divergence)) {
+    report.verdict = "Nothing was measured: it ended before a token read a quantized block.";
     return report;
   }
   report.facts = {fmt::format("{}, text: {}, {} tokens scored in windows of {}",
@@ -249,7 +248,7 @@ Report sensitivity_report(const SensitivityResult& result) {
   report.notes.push_back(
       "Each policy keeps the first block and the open one in full precision, so that only the "
       "side and its format differ.");
-  if (result.incomplete) report.notes.push_back("Incomplete: it was ended before its time.");
+  add_incomplete_note(&report);
   set_verdict(result, report);
   return report;
 }

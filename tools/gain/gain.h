@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvart/model.h"
@@ -18,6 +19,8 @@ namespace kvart::tools {
 
 // Below this many times the tokens per second a policy isn't worth its error.
 inline constexpr double least_gain = 1.1;
+// Fewer rounds don't show how far they lie apart.
+inline constexpr size_t least_rounds = 3;
 
 struct GainOptions {
   std::vector<NamedPolicy> policies;  // full precision first: see parse_policies
@@ -27,11 +30,10 @@ struct GainOptions {
   int64_t batch_max = 1024;  // sequences in a measured step; a step of more is extrapolated
   int threads = 1;
   double budget_s = 0;  // of the watch's time, for this; 0: all of it
+  // It ends at most so much later, or twice as late, with what it has, whatever else the machine
+  // does.
+  double late_s = 5;
 };
-
-// The least of 1 GiB and a share of the available memory in which the caches of all policies take
-// half: they are measured in turn. available_bytes: 0: not known.
-uint64_t usual_kv_memory(uint64_t available_bytes, size_t policies);
 
 // One policy at one context: what was measured, one time a round.
 struct GainPoint {
@@ -77,6 +79,19 @@ struct GainResult {
 // sequence fits.
 Result<GainResult> measure_gain(const Model& model, const GainOptions& options, Watch& watch);
 
+// Why a speed-up says nothing, or is no gain although it looks like one.
+enum class GainDoubt {
+  none,
+  few_rounds,  // fewer than least_rounds
+  too_far,     // extrapolated to many more sequences than were measured
+  spread,      // some rounds were no faster than full precision's
+};
+std::string_view doubt_name(GainDoubt doubt);
+// Of `point`'s speed-up over `full`, at the same context.
+GainDoubt doubt_of(const GainPoint& point, const GainPoint& full);
+// Whether so much was measured that the ratio may be named at all.
+bool says_enough(GainDoubt doubt);
+
 // What one policy comes to beside full precision at one context.
 struct GainChoice {
   std::string word;
@@ -84,16 +99,22 @@ struct GainChoice {
   int64_t context_tokens = 0;
   bool worth_it = false;  // `word` isn't full precision
   bool full_fits = true;
-  bool estimated = false;      // one of the two decode figures is
-  bool settled = true;         // false: too little was measured to choose
+  bool estimated = false;  // one of the two decode figures is
+  GainDoubt doubt = GainDoubt::none;
   std::string best;            // the fastest beside full precision, worth it or not; empty: none
   double sequences_ratio = 0;  // of `best`
-  double speed_up = 0;         // of `best`
+  double speed_up = 0;         // of `best`: the median of the rounds, the least and the largest
+  double speed_up_low = 0;
+  double speed_up_high = 0;
+  size_t rounds = 0;
+
+  // False: too little was measured to choose.
+  [[nodiscard]] bool settled() const { return says_enough(doubt); }
 };
 
 // At the longest measured context: the first of `words` (empty: all) that decodes at least
-// least_gain times as many tokens per second as full precision and is within 5 % of the fastest.
-// Words come in the order of what they keep.
+// least_gain times as many tokens per second as full precision, beyond doubt, and is within 5 % of
+// the fastest that do. Words come in the order of what they keep.
 GainChoice choose_gain(const GainResult& result, const std::vector<std::string>& words);
 
 // "keep F" or "use --kv-cache-dtype W: holds N times as many sequences as F in M, decodes ...".

@@ -3,26 +3,34 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "tools/gain/arithmetic.h"
 #include "tools/gain/gain.h"
 #include "tools/gain/policy_run.h"
+#include "tools/hash.h"
 #include "tools/units.h"
 
 namespace kvart::tools {
 namespace {
 
 constexpr double about_as_fast = 0.95;  // of the fastest
-// What is extrapolated from fewer rounds, or to more sequences than so many times those measured,
-// says too little.
-constexpr size_t least_rounds = 2;
+// What is extrapolated to more sequences than so many times those measured says too little.
 constexpr int64_t farthest = 8;
 constexpr double much_other_work = 0.1;
 
-bool says_enough(const GainPoint& point) {
-  return !point.decode_estimated() ||
-         (point.step_s.size() >= least_rounds && point.sequences <= farthest * point.batch);
+bool is_too_far(const GainPoint& point) {
+  return point.decode_estimated() && point.sequences > farthest * point.batch;
+}
+
+size_t rounds_of(const GainPoint& point, const GainPoint& full) {
+  return std::min(point.step_s.size(), full.step_s.size());
+}
+
+bool is_gain(const GainPoint& point, const GainPoint& full) {
+  return doubt_of(point, full) == GainDoubt::none &&
+         figures_of(point, full).speed_up.middle >= least_gain;
 }
 
 // Marked where it was not measured; "-" where it isn't known.
@@ -262,26 +270,42 @@ std::string range_text(double low, double high) {
              : fmt::format("{:.2f} to {:.2f}", low, high);
 }
 
-// Where the best policy gains nothing, or, where it isn't worth it, where it would be: contexts at
-// full memory, then single sequences, then prefill.
-std::string region_text(const GainResult& result, const GainChoice& choice) {
-  std::vector<std::string> others;  // contexts that the verdict isn't true of
-  std::vector<double> ones;
-  std::vector<double> prefills;
+// Contexts that the verdict isn't true of, and those of which that isn't known.
+std::string contexts_text(const GainResult& result, const GainChoice& choice) {
+  std::vector<std::string> others;
+  std::vector<std::string> unsure;
   for (const auto& [point, figures] : points_of(result, choice.best)) {
-    const double times = figures.speed_up.middle;
-    if (figures.speed_up.known() && (times >= least_gain) != choice.worth_it) {
-      others.push_back(
-          fmt::format("{} tokens ({:.2f} times)", tokens_text(point->context_tokens), times));
+    if (!figures.speed_up.known() || point->context_tokens == choice.context_tokens) continue;
+    const GainPoint& full = full_point(result, *point);
+    const std::string tokens = tokens_text(point->context_tokens);
+    if (doubt_of(*point, full) != GainDoubt::none) {
+      unsure.push_back(fmt::format("{} tokens ({} times)", tokens,
+                                   range_text(figures.speed_up.low, figures.speed_up.high)));
+    } else if (is_gain(*point, full) != choice.worth_it) {
+      others.push_back(fmt::format("{} tokens ({:.2f} times)", tokens, figures.speed_up.middle));
     }
-    if (figures.speed_up_one.known()) ones.push_back(figures.speed_up_one.middle);
-    if (figures.prefill_ratio > 0) prefills.push_back(figures.prefill_ratio);
   }
   std::string text;
   if (!others.empty()) {
     text += fmt::format(" It {} at {}.", choice.worth_it ? "doesn't help" : "helps",
                         fmt::join(others, ", "));
   }
+  if (!unsure.empty()) {
+    text += fmt::format(" Whether it helps isn't certain at {}.", fmt::join(unsure, ", "));
+  }
+  return text;
+}
+
+// Where the best policy gains nothing, or, where it isn't worth it, where it would be: contexts at
+// full memory, then single sequences, then prefill.
+std::string region_text(const GainResult& result, const GainChoice& choice) {
+  std::vector<double> ones;
+  std::vector<double> prefills;
+  for (const auto& [point, figures] : points_of(result, choice.best)) {
+    if (figures.speed_up_one.known()) ones.push_back(figures.speed_up_one.middle);
+    if (figures.prefill_ratio > 0) prefills.push_back(figures.prefill_ratio);
+  }
+  std::string text = contexts_text(result, choice);
   if (!ones.empty()) {
     const Spread spread = spread_of(ones);
     text += fmt::format(" With one sequence at a time {} decodes {} times as fast{}.", choice.best,
@@ -315,69 +339,122 @@ nlohmann::ordered_json inputs_of(const GainResult& result) {
 void set_verdict(const GainResult& result, Report& report) {
   const GainChoice choice = choose_gain(result, {});
   if (choice.context_tokens == 0) {
-    report.verdict = "Nothing was measured: it was interrupted too early.";
+    report.verdict = "Nothing was measured: it was interrupted, or had too little time.";
     report.verdict_facts["worth_it"] = nullptr;
     return;
   }
   report.verdict_facts["worth_it"] = nullptr;
-  if (choice.settled) {
+  if (choice.settled()) {
     report.flag = policy_flag(choice.word);
     report.verdict_facts["worth_it"] = choice.worth_it;
   }
   report.verdict_facts["context_tokens"] = choice.context_tokens;
   report.verdict_facts["sequences_ratio"] = choice.sequences_ratio;
   report.verdict_facts["speed_up"] = choice.speed_up;
+  report.verdict_facts["speed_up_low"] = choice.speed_up_low;
+  report.verdict_facts["speed_up_high"] = choice.speed_up_high;
+  report.verdict_facts["rounds"] = choice.rounds;
+  report.verdict_facts["doubt"] = doubt_name(choice.doubt);
   report.verdict_facts["estimated"] = choice.estimated;
   std::string sentence = gain_sentence(result, choice);
   sentence[0] = static_cast<char>(sentence[0] - 'a' + 'A');
-  report.verdict = choice.settled ? sentence + region_text(result, choice) : sentence;
+  report.verdict = choice.settled() ? sentence + region_text(result, choice) : sentence;
+}
+
+// Beside full precision, at the longest context at which something was measured of them.
+std::vector<const GainPoint*> candidates(const GainResult& result,
+                                         const std::vector<std::string>& words) {
+  std::vector<const GainPoint*> points;
+  for (const GainPoint& point : result.points) {
+    const bool allowed =
+        words.empty() || std::find(words.begin(), words.end(), point.word) != words.end();
+    if (point.word == result.words.front() || !allowed || point.step_s.empty()) continue;
+    if (!points.empty() && points.front()->context_tokens != point.context_tokens) points.clear();
+    points.push_back(&point);
+  }
+  return points;
+}
+
+// Null: there are none.
+const GainPoint* first_of_fastest(const std::vector<const GainPoint*>& points) {
+  const auto rate = [](const GainPoint* point) {
+    return figures_of(*point, *point).tokens_per_s.middle;
+  };
+  double fastest = 0;
+  for (const GainPoint* point : points) fastest = std::max(fastest, rate(point));
+  const auto found = std::find_if(points.begin(), points.end(), [&](const GainPoint* point) {
+    return rate(point) >= about_as_fast * fastest;
+  });
+  return found == points.end() ? nullptr : *found;
+}
+
+// "2.03 times as many tokens/s (1.98 to 2.10 in 7 rounds, measured)"
+std::string speed_text(const GainChoice& choice) {
+  return fmt::format("{:.2f} times as many tokens/s ({} in {}, {})", choice.speed_up,
+                     range_text(choice.speed_up_low, choice.speed_up_high),
+                     counted(choice.rounds, "round"), choice.estimated ? "estimated" : "measured");
 }
 
 }  // namespace
+
+GainDoubt doubt_of(const GainPoint& point, const GainPoint& full) {
+  if (rounds_of(point, full) < least_rounds) return GainDoubt::few_rounds;
+  if (is_too_far(point) || is_too_far(full)) return GainDoubt::too_far;
+  const Spread speed_up = figures_of(point, full).speed_up;
+  return speed_up.middle >= least_gain && speed_up.low <= 1 ? GainDoubt::spread : GainDoubt::none;
+}
+
+bool says_enough(GainDoubt doubt) {
+  return doubt == GainDoubt::none || doubt == GainDoubt::spread;
+}
+
+std::string_view doubt_name(GainDoubt doubt) {
+  switch (doubt) {
+    case GainDoubt::few_rounds:
+      return "few rounds";
+    case GainDoubt::too_far:
+      return "extrapolated too far";
+    case GainDoubt::spread:
+      return "spread";
+    case GainDoubt::none:
+      break;
+  }
+  return "none";
+}
 
 GainChoice choose_gain(const GainResult& result, const std::vector<std::string>& words) {
   GainChoice choice;
   if (result.points.empty() || result.words.empty()) return choice;
   choice.full = choice.word = result.words.front();
   choice.context_tokens = result.points.back().context_tokens;
-  std::vector<const GainPoint*> points;  // that may be chosen
-  double fastest = 0;                    // tokens/s
-  for (const GainPoint& point : result.points) {
-    const bool allowed =
-        words.empty() || std::find(words.begin(), words.end(), point.word) != words.end();
-    if (point.word == choice.full || !allowed || point.step_s.empty()) continue;
-    if (points.empty() || points.front()->context_tokens != point.context_tokens) {
-      points.clear();  // a longer context
-      fastest = 0;
-    }
-    points.push_back(&point);
-    fastest = std::max(fastest, figures_of(point, point).tokens_per_s.middle);
-  }
-  const auto chosen = std::find_if(points.begin(), points.end(), [&](const GainPoint* point) {
-    return figures_of(*point, *point).tokens_per_s.middle >= about_as_fast * fastest;
-  });
-  if (chosen == points.end()) return choice;
-  const GainPoint& point = **chosen;
-  const GainPoint& full = full_point(result, point);
-  choice.context_tokens = point.context_tokens;
-  choice.best = point.word;
+  const std::vector<const GainPoint*> points = candidates(result, words);
+  std::vector<const GainPoint*> gaining;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(gaining),
+               [&](const GainPoint* one) { return is_gain(*one, full_point(result, *one)); });
+  const GainPoint* chosen = first_of_fastest(gaining.empty() ? points : gaining);
+  if (chosen == nullptr) return choice;
+  const GainPoint& full = full_point(result, *chosen);
+  choice.context_tokens = chosen->context_tokens;
+  choice.best = chosen->word;
   choice.full_fits = full.fits();
-  choice.speed_up = figures_of(point, full).speed_up.middle;
-  choice.estimated = point.decode_estimated() || full.decode_estimated();
-  if (full.fits()) {
-    choice.sequences_ratio =
-        static_cast<double>(point.sequences) / static_cast<double>(full.sequences);
-  }
-  choice.settled = says_enough(point) && says_enough(full);
-  choice.worth_it = !full.fits() || (choice.settled && choice.speed_up >= least_gain);
-  if (choice.worth_it) choice.word = point.word;
+  const Spread speed_up = figures_of(*chosen, full).speed_up;
+  choice.speed_up = speed_up.middle;
+  choice.speed_up_low = speed_up.low;
+  choice.speed_up_high = speed_up.high;
+  choice.rounds = rounds_of(*chosen, full);
+  choice.estimated = chosen->decode_estimated() || full.decode_estimated();
+  choice.worth_it = !full.fits() || !gaining.empty();
+  if (choice.worth_it) choice.word = chosen->word;
+  if (!full.fits()) return choice;
+  choice.doubt = doubt_of(*chosen, full);
+  choice.sequences_ratio =
+      static_cast<double>(chosen->sequences) / static_cast<double>(full.sequences);
   return choice;
 }
 
 std::string gain_sentence(const GainResult& result, const GainChoice& choice) {
   const std::string at = fmt::format("at {} tokens", tokens_text(choice.context_tokens));
   const std::string memory = gigabytes(static_cast<double>(result.kv_memory_bytes));
-  const char* how = choice.estimated ? "estimated" : "measured";
   if (choice.best.empty()) {
     return fmt::format("keep {} ({}): nothing else was measured {}.", choice.full,
                        policy_flag(choice.full), at);
@@ -386,24 +463,31 @@ std::string gain_sentence(const GainResult& result, const GainChoice& choice) {
     return fmt::format("use {}: {} doesn't hold one sequence in {} {}.", policy_flag(choice.word),
                        choice.full, memory, at);
   }
-  if (!choice.settled) {
-    return fmt::format(
-        "no verdict: {} too little could be measured in the time, and what is extrapolated from it "
-        "may be far off; give more --time-budget, or less --kv-memory.",
-        at);
+  if (!choice.settled()) {
+    const std::string why =
+        choice.doubt == GainDoubt::few_rounds
+            ? fmt::format(
+                  "there was time for {} only, and fewer than {} don't show how far they "
+                  "lie apart",
+                  counted(choice.rounds, "round"), least_rounds)
+            : std::string(
+                  "too few sequences could be measured in the time, and what is "
+                  "extrapolated from them may be far off");
+    return fmt::format("no verdict: {} {}; give more --time-budget, or less --kv-memory.", at, why);
   }
   if (choice.worth_it) {
     return fmt::format(
-        "use {}: {} it holds {:.1f} times as many sequences as {} in {} and decodes {:.2f} times "
-        "as many tokens/s ({}).",
-        policy_flag(choice.word), at, choice.sequences_ratio, choice.full, memory, choice.speed_up,
-        how);
+        "use {}: {} it holds {:.1f} times as many sequences as {} in {} and decodes "
+        "{}.",
+        policy_flag(choice.word), at, choice.sequences_ratio, choice.full, memory,
+        speed_text(choice));
   }
+  const bool unsure = choice.doubt == GainDoubt::spread;
   return fmt::format(
-      "keep {} ({}): {} {} holds {:.1f} times as many sequences in {}, but decodes only {:.2f} "
-      "times as many tokens/s ({}).",
-      choice.full, policy_flag(choice.full), at, choice.best, choice.sequences_ratio, memory,
-      choice.speed_up, how);
+      "keep {} ({}): {} {} holds {:.1f} times as many sequences in {}, but {} {}{}.", choice.full,
+      policy_flag(choice.full), at, choice.best, choice.sequences_ratio, memory,
+      unsure ? "that it is faster isn't certain: it decodes" : "decodes only", speed_text(choice),
+      unsure ? ", not in every round more; a quieter machine or more --time-budget can tell" : "");
 }
 
 Report gain_report(const GainResult& result) {
@@ -416,7 +500,7 @@ Report gain_report(const GainResult& result) {
                               counted(static_cast<uint64_t>(result.threads), "thread"),
                               result.instruction_set, result.read_bytes_per_s / 1e9)};
   report.inputs = inputs_of(result);
-  report.hashes["model"] = fmt::format("{:016x}", result.model_fingerprint);
+  report.hashes["model"] = hash_text(result.model_fingerprint);
   report.hashes["options"] = fmt::format(
       "contexts {}; policies {}; kv memory {}; threads {}; {}", fmt::join(result.contexts, " "),
       fmt::join(result.words, " "), result.kv_memory_bytes, result.threads, result.instruction_set);

@@ -24,11 +24,18 @@ constexpr int64_t probe_batch = 16;
 constexpr double prefill_share = 0.2;  // of the time, for the prefill of whole prompts
 constexpr double usable_share = 0.96;  // the rest is for giving memory back
 constexpr double fill_share = 0.3;     // of a context's time, for filling the caches
+// Steps of one sequence that a policy takes at least at a context: two for the choice of a batch,
+// one of two sequences, then those of a round.
+constexpr double least_steps = 5 + steps_of_one;
 
 class Measurement {
  public:
   Measurement(const Model& model, const GainOptions& options, Watch& watch)
-      : model_(model), options_(options), watch_(watch), start_s_(watch.elapsed_s()) {}
+      : model_(model),
+        options_(options),
+        watch_(watch),
+        start_s_(watch.elapsed_s()),
+        late_s_(std::max(options.late_s, left_s())) {}
 
   Result<GainResult> run();
 
@@ -41,7 +48,8 @@ class Measurement {
                                              : std::numeric_limits<double>::infinity();
     return std::min(own, watch_.left_s());
   }
-  [[nodiscard]] bool is_over() const { return watch_.interrupted() || left_s() <= 0; }
+  [[nodiscard]] bool is_too_late() const { return left_s() < -late_s_; }
+  [[nodiscard]] double least_s(int64_t context) const;
 
   Status begin();
   [[nodiscard]] Status check_memory() const;
@@ -63,6 +71,7 @@ class Measurement {
   const GainOptions& options_;
   Watch& watch_;
   double start_s_;
+  double late_s_;
   std::vector<PrefilledSequence> sources_;  // one for each policy
   GainResult result_;
 };
@@ -139,26 +148,40 @@ Status Measurement::choose_contexts() {
                            tokens_text(cut->contexts.front()))};
 }
 
-// As many of the shortest context's as there is time for, by the speed of a first chunk.
+// As many of the shortest context's as there is time for, by the speed of a first chunk; 0: even
+// the least would take far too long.
 Result<int64_t> Measurement::prefill_tokens() {
   const int64_t shortest = shortest_prefill(options_.policies);
   const int64_t whole = prefill_within(result_.contexts.front() - 2, shortest);
   auto trial = open_prefill(model_, options_, options_.policies.front().policy, shortest);
   if (!trial.ok()) return trial.error();
   KVART_RETURN_IF_ERROR(prefill(model_, *trial));
-  const double allowed_s = prefill_share * left_s() / static_cast<double>(options_.policies.size());
-  const double tokens = allowed_s / trial->seconds.front() * static_cast<double>(shortest);
-  if (tokens >= static_cast<double>(whole)) return whole;
-  return prefill_within(static_cast<int64_t>(tokens), shortest);
+  const auto policies = static_cast<double>(options_.policies.size());
+  const double token_s = trial->seconds.front() / static_cast<double>(shortest);
+  const double least_s = token_s * policies * static_cast<double>(shortest + prefill_chunk);
+  if (least_s > left_s() + late_s_) {
+    result_.notes.push_back(fmt::format(
+        "At the speed of now the prompts alone would take {:.0f} s: too long for the time.",
+        least_s));
+    return 0;
+  }
+  const double tokens = prefill_share * left_s() / policies / token_s;
+  const int64_t wanted = tokens >= static_cast<double>(whole)
+                             ? whole
+                             : prefill_within(static_cast<int64_t>(tokens), shortest);
+  if (wanted == shortest) sources_.push_back(std::move(*trial));
+  return wanted;
 }
 
-// A second time where that still fits in the share.
+// A second time where that still fits in the share. Not all of them: it was too late for them.
 Status Measurement::prefill_all() {
   const double until_s = watch_.elapsed_s() + prefill_share * left_s();
   const auto tokens = prefill_tokens();
   if (!tokens.ok()) return tokens.error();
+  if (*tokens == 0) return {};
   watch_.begin("gain: prefill", static_cast<double>(2 * options_.policies.size()));
-  for (const NamedPolicy& named : options_.policies) {
+  while (sources_.size() < options_.policies.size()) {
+    const NamedPolicy& named = options_.policies[sources_.size()];
     auto source = open_prefill(model_, options_, named.policy, *tokens);
     if (!source.ok()) return source.error();
     sources_.push_back(std::move(*source));
@@ -168,8 +191,8 @@ Status Measurement::prefill_all() {
     const double start_s = watch_.elapsed_s();
     if (round > 0 && start_s + round_s > until_s) return {};
     for (PrefilledSequence& source : sources_) {
-      if (watch_.interrupted()) return {};
-      KVART_RETURN_IF_ERROR(prefill(model_, source));
+      if (watch_.interrupted() || is_too_late()) return {};
+      if (round > 0 || source.seconds.empty()) KVART_RETURN_IF_ERROR(prefill(model_, source));
       watch_.advance(1);
     }
     round_s = watch_.elapsed_s() - start_s;
@@ -269,6 +292,7 @@ Status Measurement::measure_together(int64_t context, size_t first, size_t count
   for (size_t i = first; i < first + count; ++i) {
     auto run = PolicyRun::open(model_, options_, options_.policies[i], context, sources_[i]);
     if (!run.ok()) return run.error();
+    if (is_too_late()) return {};  // without a point
     if (!run->fits()) {
       none.push_back(run->point());
       continue;
@@ -298,6 +322,20 @@ Status Measurement::measure_together(int64_t context, size_t first, size_t count
   return {};
 }
 
+// Seconds that a context takes at least, by what the one before took: a chunk of prefill and some
+// steps of each policy. What they take grows with the context, but slower than it.
+double Measurement::least_s(int64_t context) const {
+  if (result_.points.empty()) return 0;
+  const int64_t before = result_.points.back().context_tokens;
+  double seconds = 0;
+  for (const GainPoint& point : result_.points) {
+    if (point.context_tokens != before || point.prefill_s.empty()) continue;
+    seconds += point.prefill_s.back() * prefill_chunk / static_cast<double>(point.prefill_tokens) +
+               least_steps * spread_of(point.one_step_s).middle;
+  }
+  return seconds * (1 + static_cast<double>(context) / static_cast<double>(before)) / 2;
+}
+
 Status Measurement::measure_context(int64_t context, double share_s) {
   const size_t count = options_.policies.size();
   watch_.begin(fmt::format("gain: {} tokens", tokens_text(context)),
@@ -324,10 +362,14 @@ Result<GainResult> Measurement::run() {
   KVART_RETURN_IF_ERROR(begin());
   KVART_RETURN_IF_ERROR(prefill_all());
   size_t measured = 0;
+  const bool ready =
+      sources_.size() == options_.policies.size() && !sources_.back().seconds.empty();
   for (const int64_t context : result_.contexts) {
-    if (watch_.interrupted() || (measured > 0 && is_over())) break;
+    if (watch_.interrupted() || !ready) break;
+    if (measured > 0 && left_s() <= least_s(context)) break;
     const auto to_come = static_cast<double>(result_.contexts.size() - measured);
     KVART_RETURN_IF_ERROR(measure_context(context, usable_share * left_s() / to_come));
+    if (result_.points.empty() || result_.points.back().context_tokens != context) break;
     ++measured;
   }
   if (watch_.interrupted()) {
@@ -344,14 +386,6 @@ Result<GainResult> Measurement::run() {
 }
 
 }  // namespace
-
-uint64_t usual_kv_memory(uint64_t available_bytes, size_t policies) {
-  constexpr uint64_t most = uint64_t{1} << 30;
-  constexpr uint64_t unit = uint64_t{64} << 20;  // so that it repeats where little else changes
-  if (available_bytes == 0) return most;
-  const uint64_t share = std::min(most, available_bytes / (2 * policies));
-  return share >= unit ? share / unit * unit : share;
-}
 
 Result<GainResult> measure_gain(const Model& model, const GainOptions& options, Watch& watch) {
   return Measurement(model, options, watch).run();

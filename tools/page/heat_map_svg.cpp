@@ -80,7 +80,8 @@ class HeatDrawing {
 
  private:
   [[nodiscard]] double share_of(double value) const {
-    return map_.best == map_.worst ? 1 : (value - map_.worst) / (map_.best - map_.worst);
+    const double share = (value - map_.worst) / (map_.best - map_.worst);
+    return std::isfinite(share) ? share : 1;
   }
   [[nodiscard]] std::string hatch_id() const { return "hatch-" + input_.id; }
   void set_sizes();

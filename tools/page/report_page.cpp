@@ -10,7 +10,9 @@
 
 #include "assets.h"
 #include "figure_svg.h"
+#include "kvart/cores.h"
 #include "svg.h"
+#include "tools/hash.h"
 #include "tools/machine.h"
 #include "tools/units.h"
 
@@ -249,8 +251,11 @@ std::vector<std::pair<std::string, std::string>> page_facts() {
   std::vector<std::pair<std::string, std::string>> facts;
   if (!machine.cpu.empty()) facts.emplace_back("CPU", machine.cpu);
   facts.emplace_back("Cores", std::to_string(machine.cores));
+  const auto instructions = instruction_set();
+  if (instructions.ok()) facts.emplace_back("Instruction set", *instructions);
   facts.emplace_back("Memory", gigabytes(static_cast<double>(machine.memory_bytes)));
   facts.emplace_back("Kvart", KVART_VERSION);
+  if (!build_hash().empty()) facts.emplace_back("Build", build_hash());
   facts.emplace_back("Date", date_utc());
   return facts;
 }

@@ -20,12 +20,14 @@ struct PolicyFindings {
   int64_t found = 0, full_found = 0;  // facts, by this policy and by full precision
   // At the longest context that was measured, over full precision; 0: not known.
   double sequences_ratio = 0;
-  double speed_up = 0;
+  double speed_up = 0;  // the median of the rounds, the least and the largest
+  double speed_up_low = 0;
+  double speed_up_high = 0;
+  bool speed_up_estimated = false;  // extrapolated from steps of fewer sequences
 };
 
 struct Findings {
   int64_t gain_context_tokens = 0;
-  bool gain_estimated = false;
   std::vector<PolicyFindings> policies;  // full precision isn't one of them
 
   // The entry of `word`, added where there is none.
@@ -41,7 +43,8 @@ bool keeps_answers(const PolicyFindings& policy);
 
 struct Choice {
   const PolicyFindings* smallest = nullptr;  // of those that keep the answers; null: none does
-  const PolicyFindings* fastest = nullptr;  // of those, where it decodes 5 % faster than `smallest`
+  // Of those, where it decodes 5 % faster than `smallest`, and faster in every round.
+  const PolicyFindings* fastest = nullptr;
   std::vector<std::string> destroyed;
 };
 Choice choose(const Findings& findings);

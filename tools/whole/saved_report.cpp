@@ -57,6 +57,12 @@ class Reader {
     for (const Json& value : list(json, key)) out.push_back(text(value));
     return out;
   }
+  // What a command keeps there is its own: an object, or nothing.
+  Json own(const Json& json, const char* key) {
+    const Json& value = member(json, key);
+    if (!value.is_object() && !value.is_null()) ok_ = false;
+    return value;
+  }
   void fail() { ok_ = false; }
 
  private:
@@ -87,10 +93,14 @@ Table read_table(Reader& reader, const Json& json) {
   Table table;
   table.key = reader.text(json, "key");
   table.title = reader.text(json, "title");
-  table.keys = static_cast<size_t>(reader.number(json, "keys"));
+  const Json& keys = reader.member(json, "keys");
+  if (keys.is_number_unsigned()) table.keys = keys.get<size_t>();
   for (const Json& column : reader.list(json, "columns")) {
     table.columns.push_back(
         {reader.text(column, "key"), reader.text(column, "title"), reader.flag(column, "right")});
+  }
+  if (!keys.is_number_unsigned() || table.keys > table.columns.size() || table.columns.empty()) {
+    reader.fail();
   }
   for (const Json& row : reader.list(json, "rows")) {
     std::vector<Cell> cells;
@@ -276,8 +286,8 @@ Result<Report> restored_report(const Json& json) {
   Report report;
   report.command = reader.text(json, "command");
   report.facts = reader.texts(json, "facts");
-  report.inputs = reader.member(json, "inputs");
-  report.hashes = reader.member(json, "hashes");
+  report.inputs = reader.own(json, "inputs");
+  report.hashes = reader.own(json, "hashes");
   report.tables = read_tables(reader, json, "tables");
   report.records = read_tables(reader, json, "records");
   for (const Json& figure : reader.list(json, "figures")) {
@@ -287,7 +297,7 @@ Result<Report> restored_report(const Json& json) {
   report.incomplete = reader.flag(json, "incomplete");
   report.notes = reader.texts(json, "notes");
   report.verdict = reader.text(json, "verdict");
-  report.verdict_facts = reader.member(json, "verdict_facts");
+  report.verdict_facts = reader.own(json, "verdict_facts");
   report.flag = reader.text(json, "flag");
   if (!reader.ok()) return Error{ErrorCode::invalid_data, "not a report that was saved"};
   return report;

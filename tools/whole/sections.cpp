@@ -18,10 +18,10 @@ namespace {
 
 constexpr int64_t gain_contexts[] = {1024, 4096, 16384, 32768};
 constexpr int64_t short_contexts[] = {1024, 2048};
-// Steps of each policy behind a ratio that the verdict names.
-constexpr size_t least_rounds = 3;
 // Tokens of the text in a run that has little time.
 constexpr int64_t short_text_tokens = 1024;
+// Tokens of it that read a quantized block, where the time was over before its end.
+constexpr int64_t least_quantized_tokens = 256;
 
 // The contexts that the model was made for; the longest one of `wanted` may be that itself.
 std::vector<int64_t> contexts_of(const Model& model, std::span<const int64_t> wanted) {
@@ -46,47 +46,55 @@ Result<Report> bytes_section(SectionInput& input, Watch& /*watch*/) {
   return bytes_report(options);
 }
 
+// Of the longest context at which enough was measured.
+void add_gain(const GainResult& result, Findings& findings) {
+  std::vector<const GainPoint*> points;
+  for (const GainPoint& point : result.points) {
+    const GainPoint& full = full_point(result, point);
+    if (&point == &full || full.sequences == 0 || !says_enough(doubt_of(point, full))) continue;
+    // Points come by context.
+    if (!points.empty() && points[0]->context_tokens != point.context_tokens) points.clear();
+    points.push_back(&point);
+  }
+  for (const GainPoint* point : points) {
+    const GainPoint& full = full_point(result, *point);
+    const Spread speed_up = figures_of(*point, full).speed_up;
+    PolicyFindings& found = findings.of(point->word);
+    found.sequences_ratio =
+        static_cast<double>(point->sequences) / static_cast<double>(full.sequences);
+    found.speed_up = speed_up.middle;
+    found.speed_up_low = speed_up.low;
+    found.speed_up_high = speed_up.high;
+    found.speed_up_estimated = point->decode_estimated() || full.decode_estimated();
+    findings.gain_context_tokens = point->context_tokens;
+  }
+}
+
 Result<Report> gain_section(SectionInput& input, Watch& watch) {
   GainOptions options;
-  options.policies = input.options.policies;
+  options.policies = input.options.caches.policies;
   options.contexts.assign(std::begin(gain_contexts), std::end(gain_contexts));
-  options.kv_memory_bytes = input.options.kv_memory_bytes;
-  options.available_bytes = input.options.available_bytes;
+  options.kv_memory_bytes = input.options.caches.kv_memory_bytes;
+  options.available_bytes = input.options.caches.available_bytes;
   options.threads = input.options.threads;
   const auto result = measure_gain(input.model, options, watch);
   if (!result.ok()) return result.error();
   input.read_bytes_per_s = result->read_bytes_per_s;
-  for (const GainPoint& point : result->points) {
-    const GainPoint& full = full_point(*result, point);
-    // One step that something else held up would be a ratio of any size.
-    const bool enough = std::min(point.step_s.size(), full.step_s.size()) >= least_rounds;
-    if (&point == &full || full.sequences == 0 || !enough) continue;
-    // Points come by context: the longest one is last.
-    const GainFigures figures = figures_of(point, full);
-    PolicyFindings& found = input.findings.of(point.word);
-    found.sequences_ratio =
-        static_cast<double>(point.sequences) / static_cast<double>(full.sequences);
-    found.speed_up = figures.speed_up.middle;
-    if (point.context_tokens != input.findings.gain_context_tokens) {
-      input.findings.gain_context_tokens = point.context_tokens;
-      input.findings.gain_estimated = false;
-    }
-    if (point.decode_estimated() || full.decode_estimated()) input.findings.gain_estimated = true;
-  }
+  add_gain(*result, input.findings);
   return gain_report(*result);
 }
 
 Result<Report> plan_section(SectionInput& input, Watch& /*watch*/) {
   PlanOptions options;
   options.model = input.options.model;
-  options.kv_memory = std::to_string(input.options.kv_memory_bytes);
+  options.kv_memory = std::to_string(input.options.caches.kv_memory_bytes);
   if (input.read_bytes_per_s > 0) {
     options.bandwidth = fmt::format("{:.0f}MB/s", input.read_bytes_per_s / 1e6);
   }
   for (const int64_t context : contexts_of(input.model, gain_contexts)) {
     options.contexts.push_back(std::to_string(context));
   }
-  options.policies = input.options.words;
+  options.policies = input.options.caches.words;
   auto plan = plan_report(options);
   if (!plan.ok()) return plan.error();
   return std::move(plan->report);
@@ -94,9 +102,9 @@ Result<Report> plan_section(SectionInput& input, Watch& /*watch*/) {
 
 Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   DivergenceOptions options;
-  options.policies = input.options.policies;
+  options.policies = input.options.caches.policies;
   if (input.options.full) {
-    std::vector<std::string> words = input.options.words;
+    std::vector<std::string> words = input.options.caches.words;
     for (const Preset& preset : presets()) words.emplace_back(preset.name);
     auto all = parse_policies(words);
     if (!all.ok()) return all.error();
@@ -114,7 +122,9 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   if (!result.ok()) return result.error();
   for (size_t i = 1; i < result->policies.size(); ++i) {
     const PolicyDivergence& policy = result->policies[i];
-    if (policy.kl.empty()) continue;
+    // Without a quantized read the divergence is 0, whatever the policy.
+    const int64_t least = result->incomplete ? least_quantized_tokens : 1;
+    if (policy.kl.empty() || (policy.quantizes && policy.quantized_tokens < least)) continue;
     PolicyFindings& found = input.findings.of(policy.policy.word);
     found.share = policy.bytes.share();
     found.kl = summary_of(*result, i).kl_mean;
@@ -125,7 +135,7 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
 
 Result<Report> needle_section(SectionInput& input, Watch& watch) {
   NeedleOptions options;
-  options.policies = input.options.policies;
+  options.policies = input.options.caches.policies;
   if (!input.options.full) options.contexts = contexts_of(input.model, short_contexts);
   options.threads = input.options.threads;
   options.seed = input.options.seed;

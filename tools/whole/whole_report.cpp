@@ -8,7 +8,8 @@
 
 #include "saved_report.h"
 #include "sections.h"
-#include "tools/eval/running.h"
+#include "tools/checked_json.h"
+#include "tools/hash.h"
 #include "tools/streams.h"
 
 namespace kvart::tools {
@@ -66,8 +67,23 @@ double section_budget(const WholeOptions& options, const WholeResult& done, cons
   return kind.share > 0 ? left_s * kind.share / shares : left_s;
 }
 
-Cell ratio_cell(double value) {
-  return value > 0 ? number_cell(value, 2) : missing_cell();
+// Whether it has no figures at all: it was ended before the first ones.
+bool is_empty(const Report& report) {
+  return std::all_of(report.tables.begin(), report.tables.end(),
+                     [](const Table& table) { return table.rows.empty(); });
+}
+
+// Whether a section that takes time has none left.
+bool is_over(const WholeOptions& options, const SectionKind& kind, double elapsed_s) {
+  return !options.full && options.budget_s > 0 && kind.share > 0 && elapsed_s >= options.budget_s;
+}
+
+// ~: estimated.
+Cell ratio_cell(double value, bool estimated) {
+  if (value <= 0) return missing_cell();
+  Cell cell = number_cell(value, 2);
+  if (estimated) cell.text = "~" + cell.text;
+  return cell;
 }
 
 std::vector<Cell> summary_row(const PolicyFindings& policy) {
@@ -80,16 +96,20 @@ std::vector<Cell> summary_row(const PolicyFindings& policy) {
       policy.full_found > 0 ? integer_cell(static_cast<uint64_t>(policy.full_found))
                             : missing_cell(),
       text_cell(words[static_cast<size_t>(policy.retrieval)]),
-      ratio_cell(policy.sequences_ratio),
-      ratio_cell(policy.speed_up)};
+      ratio_cell(policy.sequences_ratio, false),
+      ratio_cell(policy.speed_up, policy.speed_up_estimated)};
 }
 
 }  // namespace
 
 std::string run_key(const Model& model, const WholeOptions& options) {
-  Json json{{"version", KVART_VERSION},  {"model", hash_text(model.fingerprint())},
-            {"policies", options.words}, {"kv_memory_bytes", options.kv_memory_bytes},
-            {"full", options.full},      {"threads", options.threads},
+  Json json{{"version", KVART_VERSION},
+            {"build", build_hash()},
+            {"model", hash_text(model.fingerprint())},
+            {"policies", options.caches.words},
+            {"kv_memory_bytes", options.caches.kv_memory_bytes},
+            {"full", options.full},
+            {"threads", options.threads},
             {"seed", options.seed}};
   return hash_of(json);
 }
@@ -98,16 +118,23 @@ Result<WholeResult> read_unfinished(const std::string& path, const std::string& 
   if (!std::filesystem::exists(path)) return WholeResult{};
   const auto text = read_text(path, "an unfinished report");
   if (!text.ok()) return text.error();
-  const Json json = Json::parse(*text, nullptr, false);
+  return parse_unfinished(*text, path, key);
+}
+
+Result<WholeResult> parse_unfinished(std::string_view text, const std::string& path,
+                                     const std::string& key) {
   const auto refuse = [&](const std::string& why) {
     return Error{ErrorCode::invalid_data,
                  fmt::format("{}: {}; delete it, or leave --resume out to begin anew", path, why)};
   };
+  const auto parsed = parse_checked_json(text);
+  if (!parsed.ok()) return refuse(parsed.error().message);
+  const Json& json = *parsed;
   if (!json.is_object() || json.value("schema", Json()) != unfinished_schema) {
     return refuse("not an unfinished report of this version");
   }
   if (json.value("key", Json()) != key) {
-    return refuse("an unfinished report of another model, other options or another version");
+    return refuse("an unfinished report of another model, other options or another build");
   }
   auto findings = read_findings(json.value("findings", Json()));
   if (!findings.ok()) return refuse(findings.error().message);
@@ -143,13 +170,21 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
       continue;
     }
     const double elapsed_s = std::chrono::duration<double>(Watch::Clock::now() - start).count();
+    if (is_over(options, kind, elapsed_s)) {
+      result.failed.push_back(fmt::format("{}: the time was over before it began", kind.name));
+      continue;
+    }
     Watch watch(section_budget(options, result, kind, elapsed_s), options.quiet);
     auto report = kind.run(input, watch);
     result.interrupted = whole.interrupted();
     if (!report.ok() && result.interrupted) return result;
     if (!report.ok()) {
       result.failed.push_back(fmt::format("{}: {}", kind.name, report.error().message));
-    } else if (!report->tables.empty()) {
+    } else if (is_empty(*report)) {
+      if (!result.interrupted) {
+        result.failed.push_back(fmt::format("{}: {}", kind.name, report->verdict));
+      }
+    } else {
       result.sections.push_back(
           {std::string(kind.name), std::string(kind.title), std::move(*report)});
     }
@@ -166,7 +201,7 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
   report.command = "report";
   report.inputs["model"] = options.model;
   report.incomplete = result.interrupted || !result.failed.empty();
-  const std::string& full = options.policies.front().word;
+  const std::string& full = options.caches.policies.front().word;
   Table table{"summary",
               "",
               {{"policy", "policy", false},
@@ -187,14 +222,27 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
     report.notes.push_back(fmt::format("sequences and tokens/s: at {} tokens a sequence.",
                                        result.findings.gain_context_tokens));
   }
+  std::vector<std::string> estimated;
+  for (const PolicyFindings& policy : result.findings.policies) {
+    if (policy.speed_up_estimated) estimated.push_back(policy.word);
+  }
+  if (!estimated.empty()) {
+    report.notes.emplace_back("~: estimated from steps of fewer sequences than fit.");
+  }
   for (const std::string& failed : result.failed) {
     report.notes.push_back("Not measured: " + failed);
+  }
+  for (const WholeSection& section : result.sections) {
+    if (!section.report.incomplete) continue;
+    report.notes.push_back(
+        fmt::format("{} is incomplete: it was interrupted, or its time was over.", section.name));
   }
   const Choice choice = choose(result.findings);
   report.verdict = whole_verdict(result.findings, choice, full);
   report.flag = policy_flag(choice.smallest != nullptr ? choice.smallest->word : full);
   report.verdict_facts["policy"] = choice.smallest != nullptr ? choice.smallest->word : full;
   report.verdict_facts["destroyed"] = choice.destroyed;
+  report.verdict_facts["estimated"] = estimated;
   return report;
 }
 

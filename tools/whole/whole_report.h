@@ -4,26 +4,24 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "findings.h"
 #include "kvart/model.h"
 #include "kvart/result.h"
-#include "tools/policies.h"
+#include "tools/cache_options.h"
 #include "tools/report.h"
 #include "tools/watch.h"
 
 namespace kvart::tools {
 
 struct WholeOptions {
-  std::string model;                  // as given
-  std::vector<std::string> words;     // policies, as given
-  std::vector<NamedPolicy> policies;  // of them; full precision first
-  uint64_t kv_memory_bytes = 0;       // of the measured caches
-  uint64_t available_bytes = 0;       // of memory; 0: not known
-  double budget_s = 300;              // 0: as long as it takes
-  bool full = false;                  // longer contexts, all presets, each layer
-  int threads = 0;                    // 0: as many as cores, until the command has counted them
+  std::string model;  // as given
+  MeasuredCaches caches;
+  double budget_s = 300;  // 0: as long as it takes
+  bool full = false;      // longer contexts, all presets, each layer
+  int threads = 0;        // 0: as many as cores, until the command has counted them
   uint64_t seed = 1;
   bool quiet = false;
 };
@@ -41,9 +39,12 @@ struct WholeResult {
   bool interrupted = false;
 };
 
-// The sections that the file at `path` holds of a run with the same model, options and version;
+// The sections that the file at `path` holds of a run with the same model, options and build;
 // none where there is no such file. Error: a file that isn't one, or is of another run.
 Result<WholeResult> read_unfinished(const std::string& path, const std::string& key);
+// Of its text.
+Result<WholeResult> parse_unfinished(std::string_view text, const std::string& path,
+                                     const std::string& key);
 // What must be equal for a run to go on.
 std::string run_key(const Model& model, const WholeOptions& options);
 
