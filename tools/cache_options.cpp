@@ -34,6 +34,7 @@ Result<MeasuredCaches> read_caches(const CacheOptions& options) {
   const auto bytes = parse_bytes(options.kv_memory);
   if (!bytes.ok()) return Error{bytes.error().code, "--kv-memory " + bytes.error().message};
   caches.kv_memory_bytes = *bytes;
+  caches.kv_memory_given = true;
   return caches;
 }
 

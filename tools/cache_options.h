@@ -27,6 +27,7 @@ struct MeasuredCaches {
   std::vector<std::string> words;     // policies, as given; else the usual ones
   std::vector<NamedPolicy> policies;  // of them; full precision first
   uint64_t kv_memory_bytes = 0;       // of each policy's cache
+  bool kv_memory_given = false;       // not what was free
   uint64_t available_bytes = 0;       // of memory that the system can give; 0: not known
 };
 // Error: a word that isn't known, an amount that isn't one; with the option's name.

@@ -53,6 +53,10 @@ Result<NeedleOptions> options_of(const NeedleCommand& command) {
   if (command.haystack.empty()) return asked;
   auto text = read_text(command.haystack, "a text file, or - for stdin");
   if (!text.ok()) return text.error();
+  if (text->empty()) {
+    return Error{ErrorCode::invalid_argument,
+                 command.haystack + ": is empty; give a file with the text"};
+  }
   asked.haystack = std::move(*text);
   asked.haystack_name = command.haystack == "-" ? "stdin" : command.haystack;
   return asked;

@@ -40,6 +40,21 @@ PageInput page_input(const WholeOptions& options, const WholeResult& result, con
   return page;
 }
 
+// The file that an interrupted run goes on from. A page that goes to a device has none.
+std::string unfinished_of(const std::string& html) {
+  std::error_code ignored;
+  const bool other =
+      std::filesystem::exists(html, ignored) && !std::filesystem::is_regular_file(html, ignored);
+  return other ? std::string() : html + ".unfinished";
+}
+
+// There need not be such a file yet.
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  const auto one = std::filesystem::weakly_canonical(a, error);
+  return !error && one == std::filesystem::weakly_canonical(b, error);
+}
+
 // Whether all of it was measured.
 Result<bool> run_report(ReportCommand& command) {
   WholeOptions& options = command.whole;
@@ -47,19 +62,26 @@ Result<bool> run_report(ReportCommand& command) {
   if (!caches.ok()) return caches.error();
   options.caches = std::move(*caches);
   options.threads = threads_to_run(options.threads, options.quiet);
-  const auto outputs =
-      find_outputs({command.json, "", command.html},
-                   with_policy_files(files_of_model(options.model), options.caches.words));
+  const std::string unfinished = unfinished_of(command.html);
+  auto files = with_policy_files(files_of_model(options.model), options.caches.words);
+  if (!unfinished.empty()) files.push_back(unfinished);
+  if (!command.json.empty() && is_same_file(command.json, unfinished)) {
+    return Error{
+        ErrorCode::invalid_argument,
+        unfinished + ": the file that an interrupted run goes on from; give --json another"};
+  }
+  const auto outputs = find_outputs({command.json, "", command.html}, files);
   if (!outputs.ok()) return outputs.error();
   const auto model = Model::load(options.model, options.threads);
   if (!model.ok()) return model.error();
-  const std::string unfinished = command.html + ".unfinished";
   const std::string key = run_key(**model, options);
   WholeResult before;
-  if (command.resume) {
+  if (command.resume && !unfinished.empty()) {
     auto read = read_unfinished(unfinished, key);
     if (!read.ok()) return read.error();
     before = std::move(*read);
+    const uint64_t bytes = measured_kv_memory(before);
+    if (bytes > 0) options.caches.kv_memory_bytes = bytes;
   }
   const auto result = measure_all(**model, options, std::move(before), unfinished, key);
   if (!result.ok()) return result.error();
@@ -69,15 +91,17 @@ Result<bool> run_report(ReportCommand& command) {
   const PageInput page = page_input(options, *result, summary, table);
   KVART_RETURN_IF_ERROR(outputs->html->write(page_html(page)));
   if (outputs->json) KVART_RETURN_IF_ERROR(outputs->json->write(json_text(page_json(page))));
+  std::error_code ignored;
+  if (!result->interrupted) std::filesystem::remove(unfinished, ignored);
   KVART_RETURN_IF_ERROR(publish(summary, {}));
   KVART_RETURN_IF_ERROR(print_out(fmt::format("\nThe page: {}\n", command.html)));
   if (result->interrupted) {
-    print_message(
-        fmt::format("interrupted; the same command with --resume goes on from {}", unfinished));
+    print_message(unfinished.empty() ? std::string("interrupted")
+                                     : fmt::format("interrupted; the same command with --resume "
+                                                   "goes on from {}",
+                                                   unfinished));
     return false;
   }
-  std::error_code ignored;
-  std::filesystem::remove(unfinished, ignored);
   return true;
 }
 

@@ -109,6 +109,9 @@ class Evaluations(TinyModelCase):
         self.refused(*needle, "--depths", "101", words=["--depths", "101"])
         self.refused(*needle, "--depths", "5", "--keys", 3, words=["only one"])
         text = self.write("hay.txt", "One. Two. Three.")
+        empty = self.write("empty.txt", "")
+        self.refused(*needle, "--contexts", 512, "--keys", 1, "--haystack", empty,
+                     words=["empty.txt", "is empty"])
         self.refused(*needle, "--contexts", 512, "--keys", 1, "--haystack", text,
                      words=["hay.txt has 3 sentences"])
 

@@ -109,6 +109,18 @@ class Report(TinyModelCase):
         self.refused("report", model, "--policies", "int9", words=["int9"])
         self.refused("report", model, "--html", self.folder / "no" / "page.html", words=["no"])
         self.refused("report", model, "--html", model, words=["llama.gguf"])
+        html = self.folder / "page.html"
+        unfinished = self.folder / "page.html.unfinished"
+        self.refused("report", model, "--html", html, "--json", unfinished, words=["unfinished"])
+
+    def test_what_cannot_be_gone_on_with_still_ends(self):
+        # No file can be made beside the page: its name would be too long.
+        name = self.folder / ("p" * 246 + ".html")
+        done = run("report", self.models / "llama.gguf", "-t", 1, "-q", "--time-budget", 30,
+                   "--kv-memory", "4MB", "--policies", "int4", "--html", name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("unfinished", done.stderr)
+        self.assertTrue(name.exists())
 
 
 if __name__ == "__main__":

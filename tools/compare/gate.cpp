@@ -47,6 +47,8 @@ Status run_gate(const ReportFile& file, const GateOptions& options, const Gate& 
       policies.push_back(policy->get<std::string>());
       if (!is_asked_for(options, policies.back())) continue;
       const auto value = gate.value(row);
+      // The first policy is what the others diverge from, so it has no value.
+      if (!value && &row == &table->rows.front() && options.policies.size() != 1) continue;
       rows.push_back({gate.option, policies.back(), value, gate.limit,
                       value.has_value() && gate.passes(*value, gate.limit)});
     }

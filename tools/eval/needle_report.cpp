@@ -331,6 +331,15 @@ size_t smallest_that_keeps(const NeedleResult& result) {
   return best;
 }
 
+// Whether a policy was asked less than f16: it was ended early.
+bool some_were_asked_less(const NeedleResult& result) {
+  const int64_t asked = needle_summary(result, 0).asked;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    if (needle_summary(result, i).asked < asked) return true;
+  }
+  return false;
+}
+
 std::vector<DestroyedPolicy> destroyed_policies(const NeedleResult& result) {
   std::vector<DestroyedPolicy> destroyed;
   for (size_t i = 1; i < result.policies.size(); ++i) {
@@ -358,7 +367,11 @@ void set_verdict(const NeedleResult& result, Report& report) {
   const size_t best = smallest_that_keeps(result);
   const NeedlePolicy& chosen = result.policies[best];
   begin_verdict(chosen.policy.word, chosen.bytes, destroyed, &report);
-  if (best == 0) {
+  if (best == 0 && some_were_asked_less(result)) {
+    report.flag.clear();
+    report.verdict_facts["policy"] = nullptr;
+    report.verdict = "Not enough was asked of every policy for a verdict.";
+  } else if (best == 0) {
     report.verdict = fmt::format("No policy keeps what f16 finds ({} of {}). Use {}.",
                                  reference.found, reference.asked, report.flag);
   } else {

@@ -45,11 +45,11 @@ bool has_section(const WholeResult& result, std::string_view name) {
                      [&](const WholeSection& section) { return section.name == name; });
 }
 
-// Bytes per second of memory, as the gain section's report has them.
-double bandwidth_of(const WholeResult& result) {
+// A number among the inputs of the gain section's report; 0: there is none.
+double gain_input(const WholeResult& result, const char* name) {
   for (const WholeSection& section : result.sections) {
     if (section.name != "gain" || !section.report.inputs.is_object()) continue;
-    const auto found = section.report.inputs.find("read_bytes_per_s");
+    const auto found = section.report.inputs.find(name);
     if (found != section.report.inputs.end() && found->is_number()) return found->get<double>();
   }
   return 0;
@@ -103,14 +103,16 @@ std::vector<Cell> summary_row(const PolicyFindings& policy) {
 }  // namespace
 
 std::string run_key(const Model& model, const WholeOptions& options) {
-  Json json{{"version", KVART_VERSION},
-            {"build", build_hash()},
-            {"model", hash_text(model.fingerprint())},
-            {"policies", options.caches.words},
-            {"kv_memory_bytes", options.caches.kv_memory_bytes},
-            {"full", options.full},
-            {"threads", options.threads},
-            {"seed", options.seed}};
+  Json json{
+      {"version", KVART_VERSION},
+      {"build", build_hash()},
+      {"model", hash_text(model.fingerprint())},
+      {"policies", options.caches.words},
+      // What is free may change between two runs of one command.
+      {"kv_memory_bytes", options.caches.kv_memory_given ? options.caches.kv_memory_bytes : 0},
+      {"full", options.full},
+      {"threads", options.threads},
+      {"seed", options.seed}};
   return hash_of(json);
 }
 
@@ -154,13 +156,19 @@ Result<WholeResult> parse_unfinished(std::string_view text, const std::string& p
   return result;
 }
 
+uint64_t measured_kv_memory(const WholeResult& before) {
+  const double bytes = gain_input(before, "kv_memory_bytes");
+  return bytes >= 1 && bytes < 1e18 ? static_cast<uint64_t>(bytes) : 0;
+}
+
 Result<WholeResult> measure_all(const Model& model, const WholeOptions& options, WholeResult before,
                                 const std::string& path, const std::string& key) {
   WholeResult result;
   result.findings = before.findings;
   const Watch::Clock::time_point start = Watch::Clock::now();
   const Watch whole(0, true);
-  SectionInput input{model, options, result.findings, bandwidth_of(before)};
+  bool can_save = !path.empty();
+  SectionInput input{model, options, result.findings, gain_input(before, "read_bytes_per_s")};
   for (const SectionKind& kind : section_kinds()) {
     const auto kept =
         std::find_if(before.sections.begin(), before.sections.end(),
@@ -188,7 +196,11 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
       result.sections.push_back(
           {std::string(kind.name), std::string(kind.title), std::move(*report)});
     }
-    KVART_RETURN_IF_ERROR(save(result, path, key));
+    const Status saved = can_save ? save(result, path, key) : Status();
+    if (!saved.ok()) {
+      can_save = false;
+      print_message(saved.error().message + "; going on: if it is interrupted, it begins anew");
+    }
     result.interrupted = whole.interrupted();
     if (result.interrupted) return result;
   }

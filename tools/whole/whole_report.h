@@ -48,8 +48,11 @@ Result<WholeResult> parse_unfinished(std::string_view text, const std::string& p
 // What must be equal for a run to go on.
 std::string run_key(const Model& model, const WholeOptions& options);
 
-// Measures what `before` lacks. Each section that is finished is saved to `path`. Error: no section
-// can be measured, or the file can't be written.
+// Bytes of the caches that gain was measured in before; 0: it wasn't.
+uint64_t measured_kv_memory(const WholeResult& before);
+
+// Measures what `before` lacks. Each section that is finished is saved to `path`, unless that is
+// empty or can't be written, which is said. Error: no section can be measured.
 Result<WholeResult> measure_all(const Model& model, const WholeOptions& options, WholeResult before,
                                 const std::string& path, const std::string& key);
 
