@@ -54,6 +54,7 @@ all() {
     checked memcheck cuda_formats_test '*GoldenBytes'
     checked memcheck cuda_attention_test '*Graphs*:*Copied*:*Together*'
     checked racecheck cuda_attention_test '*Graphs*'
+    checked racecheck cuda_attention_test '*Together*'
     checked initcheck cuda_formats_test '*GoldenBytes'
   else
     echo "compute-sanitizer is not there: memory not checked"

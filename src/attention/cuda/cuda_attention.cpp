@@ -309,14 +309,12 @@ Status DeviceAttention::attend_fast(const PrefillJob& job, CudaStream stream, bo
   const bool captured = capture != cudaStreamCaptureStatusNone;
   const int tiles = captured ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
   cudaError_t error = cudaSuccess;
-  if (captured || short_rows_ > 0) {
-    *done = launch_decode_attention(
-        job.attend, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),
-        reinterpret_cast<int*>(workspace_ + memory_.arrived), stream_of(stream), &error);
-    if (!*done) return {};
-    KVART_RETURN_IF_ERROR(status_of(error, "attend"));
-  }
-  if (tiles > 0) *done = launch_prefill_attention(job, tiles, stream_of(stream), &error);
+  *done = tiles == 0 || launch_prefill_attention(job, tiles, stream_of(stream), &error);
+  if (!*done || (!captured && short_rows_ == 0)) return status_of(error, "attend");
+  KVART_RETURN_IF_ERROR(status_of(error, "attend"));
+  *done = launch_decode_attention(
+      job.attend, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),
+      reinterpret_cast<int*>(workspace_ + memory_.arrived), stream_of(stream), &error);
   return status_of(error, "attend");
 }
 

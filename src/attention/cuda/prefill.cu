@@ -24,12 +24,37 @@ struct Tile {
   __device__ static int place(int row, int chunk) { return row * 2 * d + (chunk ^ (row & 7)) * 16; }
 };
 
-// Shared memory: what was copied of two blocks, and two pairs of tiles.
+// Shared memory: what was copied of two blocks, two pairs of tiles, and parameters of their keys.
 template <int d>
 struct Memory {
   static constexpr int side_bytes = Tile<d>::bytes;  // codes and parameters take no more
   static constexpr int pair_bytes = 2 * side_bytes;
-  static constexpr int bytes = 4 * pair_bytes;
+  static constexpr int parameter_bytes = 8 * d;
+  static constexpr int bytes = 4 * pair_bytes + 2 * parameter_bytes;
+};
+
+// What of sealed keys is not in their tile, so that nothing but products with it is rounded: scales of
+// tokens, which scores are multiplied by; or of channels the minima, and scales times the middle of
+// the codes, whose products with a query are the same for all tokens of a group.
+struct KeyRule {
+  bool taken;  // false: there is no rule for them here
+  bool by_token;
+  int channel_groups;
+  int centre;
+};
+
+template <class Values>
+constexpr KeyRule key_rule() {
+  const bool by_channel = Values::axis == ScaleAxis::channel;
+  const bool by_token = Values::axis == ScaleAxis::token;
+  return {!by_token || Values::group >= 256, by_token, by_channel ? 64 / Values::group : 0,
+          by_channel ? 1 << (Values::code_bits - 1) : 0};
+}
+
+constexpr KeyRule key_rules[] = {
+#define KVART_FORMAT(name) key_rule<isa_cuda::name::Values>(),
+#include "kvart_formats.inc"
+#undef KVART_FORMAT
 };
 
 // Codes where they lie in a half become whole numbers, less `zero`.
@@ -51,20 +76,21 @@ __device__ inline uint32_t product_and_sum(uint32_t a, uint32_t b, uint32_t c) {
   return *reinterpret_cast<const uint32_t*>(&y);
 }
 
-// Two codes as numbers. step: of the order of codes.
-template <class Values, int d>
+// Two codes as numbers, those of keys about their rule's centre. step: of the order of codes.
+template <class Values, int d, bool keys>
 __device__ inline uint32_t numbers(uint32_t x, int step) {
   using Order = Codes<Values::kind, Values::code_bits, d>;
+  constexpr int centre = keys ? key_rule<Values>().centre : 0;
   if constexpr (Values::kind == CodeKind::planes && Values::code_bits < 8) {
-    return whole(x, Order::large * (step % Order::parts), Values::zero);
+    return whole(x, Order::large * (step % Order::parts), Values::zero + centre);
   } else {
-    return x;
+    return centre > 0 ? difference(x, halves_of(centre, centre)) : x;
   }
 }
 
 // One side of a block to a tile: each thread takes a quarter of a row. Rows from `rows` on become
 // 0.
-template <class Values, int d>
+template <class Values, int d, bool keys>
 __device__ void expand(const uint8_t* codes, const uint8_t* parameters, int rows, uint8_t* tile) {
   using Order = Codes<Values::kind, Values::code_bits, d>;
   constexpr bool by_channel = Values::axis == ScaleAxis::channel;
@@ -78,8 +104,8 @@ __device__ void expand(const uint8_t* codes, const uint8_t* parameters, int rows
 #pragma unroll
   for (int s = 0; s < d / 16; ++s) {
     const int channel = Order::base(s, t);
-    uint32_t x[2] = {numbers<Values, d>(Order::first(words, s), s),
-                     numbers<Values, d>(Order::second(words, s), s)};
+    uint32_t x[2] = {numbers<Values, d, keys>(Order::first(words, s), s),
+                     numbers<Values, d, keys>(Order::second(words, s), s)};
     [[maybe_unused]] uint32_t scale[2], minimum[2];
     if constexpr (by_channel) {
       const uint8_t* scales = parameters + 2 * (row / Values::group * d + channel);
@@ -93,9 +119,11 @@ __device__ void expand(const uint8_t* codes, const uint8_t* parameters, int rows
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if constexpr (Values::has_minimum) {
+      if constexpr (keys && by_channel) {
+        x[i] = product(x[i], scale[i]);
+      } else if constexpr (Values::has_minimum) {
         x[i] = product_and_sum(x[i], scale[i], minimum[i]);
-      } else if constexpr (by_token) {
+      } else if constexpr (by_token && !keys) {
         x[i] = product(x[i], scale[i]);
       }
     }
@@ -113,17 +141,17 @@ enum Index {
 };
 
 // format < 0: rows in full precision.
-template <int d>
+template <int d, bool keys>
 __device__ void expand_side(int format, const uint8_t* side, int parameters, int rows,
                             uint8_t* tile) {
   switch (format) {
 #define KVART_FORMAT(name) \
   case index_##name:       \
-    return expand<isa_cuda::name::Values, d>(side, side + parameters, rows, tile);
+    return expand<isa_cuda::name::Values, d, keys>(side, side + parameters, rows, tile);
 #include "kvart_formats.inc"
 #undef KVART_FORMAT
     default:
-      return expand<isa_cuda::f16::Values, d>(side, nullptr, rows, tile);
+      return expand<isa_cuda::f16::Values, d, keys>(side, nullptr, rows, tile);
   }
 }
 
@@ -131,9 +159,14 @@ __device__ void expand_side(int format, const uint8_t* side, int parameters, int
 template <int d>
 class Blocks {
  public:
-  __device__ Blocks(const PrefillJob& job, const PlannedTile& tile, int kv_head, uint8_t* memory,
-                    uint64_t* barriers)
-      : job_(&job), tile_(tile), kv_head_(kv_head), memory_(memory), barriers_(barriers) {}
+  __device__ Blocks(const PrefillJob& job, const KeyRule& rule, const PlannedTile& tile, int kv_head,
+                    uint8_t* memory, uint64_t* barriers)
+      : job_(&job),
+        rule_(rule),
+        tile_(tile),
+        kv_head_(kv_head),
+        memory_(memory),
+        barriers_(barriers) {}
 
   // By one thread. i: since the first block that is seen.
   __device__ void send(int block, int i) const {
@@ -163,19 +196,23 @@ class Blocks {
     uint8_t* to = pair(i);
     const bool full = is_full(block);
     const int rows = full ? tile_.position + tile_.count - block * 64 : 64;
-    expand_side<d>(full ? -1 : attend.k_format, from, attend.k_parameters, rows, to);
-    expand_side<d>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes, attend.v_parameters,
+    expand_side<d, true>(full ? -1 : attend.k_format, from, attend.k_parameters, rows, to);
+    expand_side<d, false>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes, attend.v_parameters,
                    rows, to + Memory<d>::side_bytes);
   }
 
   __device__ uint8_t* pair(int i) const { return memory_ + (2 + i % 2) * Memory<d>::pair_bytes; }
-
- private:
+  __device__ uint8_t* parameters(int i) const {
+    return memory_ + 4 * Memory<d>::pair_bytes + i % 2 * Memory<d>::parameter_bytes;
+  }
   __device__ bool is_full(int block) const {
     return block == tile_.position / 64 || block < job_->attend.sink_blocks;
   }
 
+ private:
+
   const PrefillJob* job_;
+  KeyRule rule_;
   PlannedTile tile_;
   int kv_head_;
   uint8_t* memory_;
@@ -222,15 +259,40 @@ struct Queries {
     }
   }
 
-  // Of 64 keys, in powers of 2: element e of tile n is key 8 n + 2 t + e % 2 of query g + 8 (e /
-  // 2).
-  __device__ void scores(const uint8_t* k, float unit, float (&out)[8][4]) const {
+  // What a group of channels' scales and minima adds to the scores of queries g and g + 8: one
+  // product, whose even columns are the minima and whose odd ones are the scales.
+  __device__ void offsets(const uint8_t* parameters, const KeyRule& rule, int group,
+                          float (&out)[2]) const {
+    const int g = threadIdx.x % 32 / 4;
+    const int t = threadIdx.x % 4;
+    const uint8_t* from =
+        parameters + 2 * d * (group + (g % 2 == 0 ? rule.channel_groups : 0)) + 4 * t;
+    float sum[4] = {};
+#pragma unroll
+    for (int s = 0; s < d / 16; ++s) {
+      const auto* at = reinterpret_cast<const uint32_t*>(from + 32 * s);
+      multiply(sum, q[s][0], q[s][1], q[s][2], q[s][3], at[0], at[4]);
+    }
+    const auto centre = static_cast<float>(rule.centre);
+    out[0] = fmaf(sum[1], centre, sum[0]);
+    out[1] = fmaf(sum[3], centre, sum[2]);
+  }
+
+  // Of 64 keys, in powers of 2: element e of tile n is key 8 n + 2 t + e % 2 of query g + 8 (e / 2).
+  // rule: what is to be done with `parameters`.
+  __device__ void scores(const uint8_t* k, const uint8_t* parameters, const KeyRule& rule, float unit,
+                         float (&out)[8][4]) const {
     const int lane = threadIdx.x % 32;
     const int row = lane % 8 + lane / 16 * 8;
+    float offset[2][2] = {};
+    if (rule.channel_groups > 0) {
+      offsets(parameters, rule, 0, offset[0]);
+      offsets(parameters, rule, rule.channel_groups - 1, offset[1]);
+    }
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out[n][e] = out[n + 1][e] = 0.0f;
+      for (int e = 0; e < 4; ++e) out[n][e] = out[n + 1][e] = offset[n / 4][e / 2];
 #pragma unroll
       for (int s = 0; s < d / 16; ++s) {
         uint32_t b[4];
@@ -240,9 +302,14 @@ struct Queries {
       }
     }
 #pragma unroll
-    for (auto& tile : out) {
+    for (int n = 0; n < 8; ++n) {
+      float2 scale = {1.0f, 1.0f};
+      if (rule.by_token) {
+        const int key = 8 * n + 2 * (lane % 4);
+        scale = __half22float2(*reinterpret_cast<const __half2*>(parameters + 2 * key));
+      }
 #pragma unroll
-      for (float& x : tile) x *= unit;
+      for (int e = 0; e < 4; ++e) out[n][e] *= unit * (e % 2 == 0 ? scale.x : scale.y);
     }
   }
 
@@ -342,7 +409,7 @@ __device__ inline void mask(const AttentionParams& params, int position, int key
 }
 
 template <int d>
-__global__ void __launch_bounds__(threads, 1) prefill(PrefillJob job) {
+__global__ void __launch_bounds__(threads, 1) prefill(PrefillJob job, KeyRule sealed_rule) {
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ uint64_t barriers[2];
   const AttendJob& attend = job.attend;
@@ -364,7 +431,7 @@ __global__ void __launch_bounds__(threads, 1) prefill(PrefillJob job) {
   const int window = attend.params.window;
   const int begin = window > 0 && tile.position >= window ? (tile.position - window + 1) / 64 : 0;
   const int blocks = tile.position / 64 + 1 - begin;
-  const Blocks<d> coming(job, tile, kv_head, memory, barriers);
+  const Blocks<d> coming(job, sealed_rule, tile, kv_head, memory, barriers);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 && i < blocks; ++i) coming.send(begin + i, i);
   }
@@ -377,7 +444,8 @@ __global__ void __launch_bounds__(threads, 1) prefill(PrefillJob job) {
     if (threadIdx.x == 0 && i + 2 < blocks) coming.send(begin + i + 2, i + 2);
     if (!used) continue;
     float s[8][4];
-    queries.scores(coming.pair(i), unit, s);
+    const KeyRule rule = coming.is_full(begin + i) ? KeyRule{} : sealed_rule;
+    queries.scores(coming.pair(i), coming.parameters(i), rule, unit, s);
     mask(attend.params, tile.position + first_query, (begin + i) * 64, s);
     queries.softmax(s);
     queries.add(coming.pair(i) + Memory<d>::side_bytes, s);
@@ -393,7 +461,7 @@ cudaError_t launch(const PrefillJob& job, int tiles, cudaStream_t stream) {
   const int kv_heads = job.attend.place.kv_heads;
   const int group = job.attend.params.q_heads / kv_heads;
   const dim3 grid(tiles, kv_heads * ((group + heads_at_once - 1) / heads_at_once));
-  prefill<d><<<grid, threads, Memory<d>::bytes, stream>>>(job);
+  prefill<d><<<grid, threads, Memory<d>::bytes, stream>>>(job, key_rules[job.attend.k_format]);
   return cudaGetLastError();
 }
 
@@ -401,7 +469,7 @@ cudaError_t launch(const PrefillJob& job, int tiles, cudaStream_t stream) {
 
 bool launch_prefill_attention(const PrefillJob& job, int tiles, cudaStream_t stream,
                               cudaError_t* error) {
-  if (job.attend.type == Element::f32) return false;
+  if (job.attend.type == Element::f32 || !key_rules[job.attend.k_format].taken) return false;
   switch (job.attend.place.head_dim) {
     case 64:
       *error = launch<64>(job, tiles, stream);
