@@ -1,6 +1,7 @@
 // Prefill attention: 64 queries of one block of a sequence at a time, for two query heads of a KV
-// head, against one block of keys after the other. Any K goes with any V: codes, or the rows of
-// blocks in full precision, become tiles of f16 in shared memory once for all of these queries.
+// head, against one block of keys after the other. Any V goes with any K but those with several
+// scales for a token: codes, or the rows of blocks in full precision, become tiles of f16 in shared
+// memory once for all of these queries.
 #include "attention/cuda/elements.cuh"
 #include "attention/cuda/launch.h"
 #include "attention/cuda/tiles.cuh"
@@ -33,9 +34,9 @@ struct Memory {
   static constexpr int bytes = 4 * pair_bytes + 2 * parameter_bytes;
 };
 
-// What of sealed keys is not in their tile, so that nothing but products with it is rounded: scales of
-// tokens, which scores are multiplied by; or of channels the minima, and scales times the middle of
-// the codes, whose products with a query are the same for all tokens of a group.
+// What of sealed keys is not in their tile, so that nothing but products with it is rounded: scales
+// of tokens, which scores are multiplied by; or of channels the minima, and scales times the middle
+// of the codes, whose products with a query are the same for all tokens of a group.
 struct KeyRule {
   bool taken;  // false: there is no rule for them here
   bool by_token;
@@ -159,8 +160,8 @@ __device__ void expand_side(int format, const uint8_t* side, int parameters, int
 template <int d>
 class Blocks {
  public:
-  __device__ Blocks(const PrefillJob& job, const KeyRule& rule, const PlannedTile& tile, int kv_head,
-                    uint8_t* memory, uint64_t* barriers)
+  __device__ Blocks(const PrefillJob& job, const KeyRule& rule, const PlannedTile& tile,
+                    int kv_head, uint8_t* memory, uint64_t* barriers)
       : job_(&job),
         rule_(rule),
         tile_(tile),
@@ -197,8 +198,8 @@ class Blocks {
     const bool full = is_full(block);
     const int rows = full ? tile_.position + tile_.count - block * 64 : 64;
     expand_side<d, true>(full ? -1 : attend.k_format, from, attend.k_parameters, rows, to);
-    expand_side<d, false>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes, attend.v_parameters,
-                   rows, to + Memory<d>::side_bytes);
+    expand_side<d, false>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes,
+                          attend.v_parameters, rows, to + Memory<d>::side_bytes);
   }
 
   __device__ uint8_t* pair(int i) const { return memory_ + (2 + i % 2) * Memory<d>::pair_bytes; }
@@ -210,7 +211,6 @@ class Blocks {
   }
 
  private:
-
   const PrefillJob* job_;
   KeyRule rule_;
   PlannedTile tile_;
@@ -278,10 +278,10 @@ struct Queries {
     out[1] = fmaf(sum[3], centre, sum[2]);
   }
 
-  // Of 64 keys, in powers of 2: element e of tile n is key 8 n + 2 t + e % 2 of query g + 8 (e / 2).
-  // rule: what is to be done with `parameters`.
-  __device__ void scores(const uint8_t* k, const uint8_t* parameters, const KeyRule& rule, float unit,
-                         float (&out)[8][4]) const {
+  // Of 64 keys, in powers of 2: element e of tile n is key 8 n + 2 t + e % 2 of query g + 8 (e /
+  // 2). rule: what is to be done with `parameters`.
+  __device__ void scores(const uint8_t* k, const uint8_t* parameters, const KeyRule& rule,
+                         float unit, float (&out)[8][4]) const {
     const int lane = threadIdx.x % 32;
     const int row = lane % 8 + lane / 16 * 8;
     float offset[2][2] = {};
