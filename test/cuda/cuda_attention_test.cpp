@@ -145,9 +145,20 @@ TEST_F(CudaAttentionTest, BatchesOfUnequalLengths) {
 // In one step: prompts, their next parts from within a block on, a few tokens, and one.
 TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
   uint64_t seed = 5500;
-  for (const std::string_view policy : {"f16", "fp8", "int4", "k6v4", "kivi4"}) {
+  for (const auto& [policy, kernels] :
+       std::initializer_list<std::pair<std::string_view, CudaKernels>>{
+           {"f16", CudaKernels::fastest},
+           {"fp8", CudaKernels::fastest},
+           {"int4", CudaKernels::fastest},
+           {"k6v4", CudaKernels::fastest},
+           {"kivi4", CudaKernels::fastest},
+           {"f16", CudaKernels::with_prefill},
+           {"fp8", CudaKernels::with_prefill},
+           {"int4", CudaKernels::with_prefill},
+           {"k6v4", CudaKernels::with_prefill},
+           {"kivi4", CudaKernels::with_prefill}}) {
     const AttentionCase c = AttentionCase::uniform(2, 2, 128, 3, policy);
-    CudaRunner device(c, 1000, CudaKernels::fastest);
+    CudaRunner device(c, 1000, kernels);
     AttentionRunner& runner = *device.runner;
     std::vector<SequenceData> sequences;
     for (const int tokens : {300, 250, 90, 200, 31}) {

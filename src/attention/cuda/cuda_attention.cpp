@@ -109,7 +109,7 @@ class DeviceAttention final : public CudaAttention {
   void add_table(const SequenceStep& from, int group, int table);
   [[nodiscard]] PlanView view(int group) const;
   [[nodiscard]] bool in_tiles(const SequenceStep& step) const {
-    return kernels_ == CudaKernels::fastest && step.count >= prefill_rows_min;
+    return kernels_ == CudaKernels::with_prefill && step.count >= prefill_rows_min;
   }
   Status attend_fast(const PrefillJob& job, CudaStream stream, bool* done);
   // Of the blocks that so many steps and rows can fill.
@@ -296,7 +296,7 @@ Status DeviceAttention::attend(int layer, const AttentionParams& params, Element
                          at.v_parameters,
                          at.k_parameters};
   bool done = false;
-  if (kernels_ == CudaKernels::fastest && params.window == cache_->page_layout().window(at.group)) {
+  if (kernels_ != CudaKernels::plain && params.window == cache_->page_layout().window(at.group)) {
     KVART_RETURN_IF_ERROR(attend_fast({job, at.k_bytes, at.v_bytes}, stream, &done));
   }
   return done ? Status{} : status_of(launch_plain(job, stream_of(stream)), "attend");
@@ -307,7 +307,8 @@ Status DeviceAttention::attend_fast(const PrefillJob& job, CudaStream stream, bo
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   KVART_RETURN_IF_ERROR(status_of(cudaStreamIsCapturing(stream_of(stream), &capture), "attend"));
   const bool captured = capture != cudaStreamCaptureStatusNone;
-  const int tiles = captured ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
+  const bool has_tiles = captured && kernels_ == CudaKernels::with_prefill;
+  const int tiles = has_tiles ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
   cudaError_t error = cudaSuccess;
   *done = tiles == 0 || launch_prefill_attention(job, tiles, stream_of(stream), &error);
   if (!*done || (!captured && short_rows_ == 0)) return status_of(error, "attend");

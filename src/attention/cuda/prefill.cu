@@ -200,6 +200,12 @@ class Blocks {
     expand_side<d, true>(full ? -1 : attend.k_format, from, attend.k_parameters, rows, to);
     expand_side<d, false>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes,
                           attend.v_parameters, rows, to + Memory<d>::side_bytes);
+    const int bytes = rule_.by_token ? 2 * 64 : 4 * d * rule_.channel_groups;
+    const int at = 16 * static_cast<int>(threadIdx.x);
+    if (!full && at < bytes) {
+      *reinterpret_cast<uint4*>(parameters(i) + at) =
+          *reinterpret_cast<const uint4*>(from + attend.k_parameters + at);
+    }
   }
 
   __device__ uint8_t* pair(int i) const { return memory_ + (2 + i % 2) * Memory<d>::pair_bytes; }
