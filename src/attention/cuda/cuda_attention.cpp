@@ -307,7 +307,7 @@ Status DeviceAttention::attend_fast(const PrefillJob& job, CudaStream stream, bo
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   KVART_RETURN_IF_ERROR(status_of(cudaStreamIsCapturing(stream_of(stream), &capture), "attend"));
   const bool captured = capture != cudaStreamCaptureStatusNone;
-  const bool has_tiles = captured && kernels_ == CudaKernels::with_prefill;
+  const bool has_tiles = captured && kernels_ == CudaKernels::with_prefill && rows_ > steps_;
   const int tiles = has_tiles ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
   cudaError_t error = cudaSuccess;
   *done = tiles == 0 || launch_prefill_attention(job, tiles, stream_of(stream), &error);
