@@ -6,9 +6,11 @@ set(kvart_formats
   int2_c64 int3_c64 int4_c64 int5_c64 int6_c64 int8_c64
   int4_c32 int2_c32 int4_a32 int2_a32)
 # Pairs K:V that have an attention kernel of their own on GPUs; others go through the plain one.
-set(kvart_cuda_pairs f16:f16 fp8_e4m3:fp8_e4m3 int8:int8 int4_c64:int4_c64
+set(kvart_cuda_pairs f16:f16 bf16:bf16 fp8_e4m3:fp8_e4m3 int8:int8 int4_c64:int4_c64
   int8_c64:int8_c64 int8_c64:int4_c64 int6_c64:int4_c64 int5_c64:int4_c64 int5_c64:int3_c64
-  int4_c64:int3_c64 int4_c64:int2_c64)
+  int4_c64:int3_c64 int4_c64:int2_c64 int3_c64:int4_c64 int3_c64:int3_c64 int4_g32:int4_g32
+  fp8_e4m3:int4_g32 int8:int4_g32
+  int4_c32:int4_a32 int2_c32:int2_a32)
 set(kvart_pair_entries "")
 foreach(pair ${kvart_cuda_pairs})
   string(REPLACE ":" ", " pair ${pair})

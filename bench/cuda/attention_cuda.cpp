@@ -1,7 +1,7 @@
-// Decode attention on the GPU: the card's read bandwidth, then for each policy and shape the time
-// of one layer, the cache bytes that it reads (codes, scales and open blocks), TB/s and the share
-// of the bandwidth. One graph holds as many layers as make the data larger than the cache of the
-// device several times over; medians of its runs.
+// Attention on the GPU: the card's read bandwidth, then for each policy and shape the time of one
+// layer's decode attention, the cache bytes that it reads (codes, scales and open blocks), TB/s and
+// the share of the bandwidth; then sealing and prefill. One graph holds as many layers as make the
+// data larger than the cache of the device several times over; medians of its runs.
 #include <cuda_runtime_api.h>
 
 #include <CLI/CLI.hpp>
@@ -110,85 +110,177 @@ double cache_bytes(const BenchShape& shape, const LayerFormats& formats, int sin
   return bytes * shape.kv_heads;
 }
 
-std::vector<float> random_values(size_t count) {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& x : values) x = normal(random);
-  return values;
-}
-
 struct Measured {
   double us;
   double bytes;
 };
 
-Measured measure(const BenchShape& shape, const Policy& policy, CudaKernels kernels,
-                 const CudaDevice& device) {
-  const LayerFormats formats = or_exit(policy.resolve(1))[0];
-  const double bytes = cache_bytes(shape, formats, policy.sink_blocks);
-  const int layers =
-      std::clamp(static_cast<int>(static_cast<double>(working_set_bytes) / bytes) + 1, 1, 32);
-  const std::vector<LayerShape> layer_shapes(layers, {shape.kv_heads, shape.head_dim, 0});
-  const std::vector<LayerFormats> layer_formats(layers, formats);
-  DeviceCache cache(layer_shapes, layer_formats, policy.sink_blocks, shape.tokens);
-  CudaLimits limits{static_cast<int>(shape.tokens.size()),
-                    std::max<int>(block_tokens, static_cast<int>(shape.tokens.size())), 0,
-                    shape.q_heads};
-  for (const int64_t tokens : shape.tokens) limits.max_blocks += tokens / block_tokens + 1;
-  const DeviceBytes workspace(CudaAttention::workspace_bytes(cache.page_layout(), limits, device));
-  const auto attention = or_exit(CudaAttention::create(&cache, limits, workspace.data(), kernels));
+// Layers with one policy, and attention on them. K and V are random; so are queries, halves of
+// either sign between 2^-7 and 2.
+class Layers {
+ public:
+  Layers(const BenchShape& shape, const Policy& policy, int layers, int max_rows,
+         CudaKernels kernels, const CudaDevice& device, bool slots_everywhere = false)
+      : shape_(shape),
+        formats_(or_exit(policy.resolve(1))[0]),
+        cache_(std::vector<LayerShape>(layers, {shape.kv_heads, shape.head_dim, 0}),
+               std::vector<LayerFormats>(layers, formats_), policy.sink_blocks, shape.tokens,
+               slots_everywhere),
+        layers_(layers),
+        limits_(limits(shape, max_rows)),
+        workspace_(CudaAttention::workspace_bytes(cache_.page_layout(), limits_, device)),
+        attention_(or_exit(CudaAttention::create(&cache_, limits_, workspace_.data(), kernels))),
+        kv_(sizeof(uint16_t) * values(max_rows, shape.kv_heads)),
+        q_(sizeof(uint16_t) * values(max_rows, shape.q_heads)),
+        out_(sizeof(uint16_t) * values(max_rows, shape.q_heads)) {
+    random_halves(kv_, values(max_rows, shape.kv_heads));
+    random_halves(q_, values(max_rows, shape.q_heads));
+    params_.q_heads = shape.q_heads;
+    params_.scale = 0.088f;
+  }
 
   // A sealed block of every layer, then all like it.
-  const size_t values = static_cast<size_t>(block_tokens) * shape.kv_heads * shape.head_dim;
-  const DeviceBytes kv(values * sizeof(float));
-  cuda_or_exit(cudaMemcpy(kv.data(), random_values(values).data(), values * sizeof(float),
-                          cudaMemcpyHostToDevice));
-  const auto longest = static_cast<SequenceId>(
-      std::max_element(shape.tokens.begin(), shape.tokens.end()) - shape.tokens.begin());
-  const auto last = static_cast<int64_t>(cache.blocks(longest, 0).size()) - 1;
-  const std::vector<SequenceStep> block = {{longest, last * block_tokens, block_tokens}};
-  or_exit(attention->plan(block, nullptr));
-  for (int layer = 0; layer < layers; ++layer) {
-    or_exit(attention->append(layer, Element::f32, kv.data(), kv.data(), nullptr));
+  void fill() {
+    const auto longest = static_cast<SequenceId>(
+        std::max_element(shape_.tokens.begin(), shape_.tokens.end()) - shape_.tokens.begin());
+    const auto last = static_cast<int64_t>(cache_.blocks(longest, 0).size()) - 1;
+    plan({{longest, last * block_tokens, block_tokens}});
+    append(nullptr);
+    cache_.repeat(cache_.blocks(longest, 0)[last]);
   }
-  cache.repeat(cache.blocks(longest, 0)[last]);
+  void plan(const std::vector<SequenceStep>& steps) {
+    or_exit(attention_->plan(steps, nullptr));
+    cuda_or_exit(cudaDeviceSynchronize());
+  }
+  void append(cudaStream_t stream) {
+    for (int layer = 0; layer < layers_; ++layer) {
+      or_exit(attention_->append(layer, Element::f16, kv_.data(), kv_.data(), stream));
+    }
+  }
+  void attend(cudaStream_t stream) {
+    for (int layer = 0; layer < layers_; ++layer) {
+      or_exit(attention_->attend(layer, params_, Element::f16, q_.data(), out_.data(), stream));
+    }
+  }
+  [[nodiscard]] const LayerFormats& formats() const { return formats_; }
+  [[nodiscard]] int count() const { return layers_; }
 
+ private:
+  static CudaLimits limits(const BenchShape& shape, int max_rows) {
+    CudaLimits limits{static_cast<int>(shape.tokens.size()), max_rows, 0, shape.q_heads};
+    for (const int64_t tokens : shape.tokens) limits.max_blocks += tokens / block_tokens + 1;
+    return limits;
+  }
+  [[nodiscard]] size_t values(int rows, int heads) const {
+    return static_cast<size_t>(rows) * heads * shape_.head_dim;
+  }
+  static void random_halves(const DeviceBytes& to, size_t count) {
+    std::vector<uint16_t> halves(count);
+    std::mt19937 random(3);
+    for (uint16_t& x : halves) x = static_cast<uint16_t>((random() & 0x9fff) | 0x2000);
+    cuda_or_exit(
+        cudaMemcpy(to.data(), halves.data(), sizeof(uint16_t) * count, cudaMemcpyHostToDevice));
+  }
+
+  BenchShape shape_;
+  LayerFormats formats_;
+  DeviceCache cache_;
+  int layers_;
+  CudaLimits limits_;
+  DeviceBytes workspace_;
+  std::unique_ptr<CudaAttention> attention_;
+  DeviceBytes kv_;
+  DeviceBytes q_;
+  DeviceBytes out_;
+  AttentionParams params_;
+};
+
+Measured measure(const BenchShape& shape, const Policy& policy, CudaKernels kernels,
+                 const CudaDevice& device) {
+  const double bytes = cache_bytes(shape, or_exit(policy.resolve(1))[0], policy.sink_blocks);
+  const int count =
+      std::clamp(static_cast<int>(static_cast<double>(working_set_bytes) / bytes) + 1, 1, 32);
+  const int max_rows = std::max<int>(block_tokens, static_cast<int>(shape.tokens.size()));
+  Layers layers(shape, policy, count, max_rows, kernels, device);
+  layers.fill();
   std::vector<SequenceStep> steps;
   for (size_t i = 0; i < shape.tokens.size(); ++i) {
     steps.push_back({static_cast<SequenceId>(i), shape.tokens[i] - 1, 1});
   }
-  or_exit(attention->plan(steps, nullptr));
-  cuda_or_exit(cudaDeviceSynchronize());
-  const size_t elements = steps.size() * shape.q_heads * shape.head_dim;
-  const DeviceBytes q(2 * elements);
-  const DeviceBytes out(2 * elements);
-  // Halves of either sign between 2^-7 and 2.
-  std::vector<uint16_t> halves(elements);
-  std::mt19937 random(3);
-  for (uint16_t& x : halves) x = static_cast<uint16_t>((random() & 0x9fff) | 0x2000);
-  cuda_or_exit(cudaMemcpy(q.data(), halves.data(), 2 * elements, cudaMemcpyHostToDevice));
-  AttentionParams params;
-  params.q_heads = shape.q_heads;
-  params.scale = 0.088f;
-  const double us = graph_us([&](cudaStream_t stream) {
-    for (int layer = 0; layer < layers; ++layer) {
-      or_exit(attention->attend(layer, params, Element::f16, q.data(), out.data(), stream));
+  layers.plan(steps);
+  return {graph_us([&](cudaStream_t stream) { layers.attend(stream); }) / count, bytes};
+}
+
+// Sealing a block of each of many sequences, and the bytes that it reads and writes: what appending
+// 64 tokens takes longer than appending 63, which fill nothing.
+Measured measure_seal(const Policy& policy, const CudaDevice& device) {
+  constexpr int sequences = 256;
+  const BenchShape shape{"", std::vector<int64_t>(sequences, 2 * block_tokens)};
+  Layers layers(shape, policy, 4, sequences * block_tokens, CudaKernels::fastest, device);
+  const auto append_us = [&](int tokens) {
+    std::vector<SequenceStep> steps(sequences);
+    for (int i = 0; i < sequences; ++i) steps[i] = {i, block_tokens, tokens};
+    layers.plan(steps);
+    return graph_us([&](cudaStream_t stream) { layers.append(stream); }) / layers.count();
+  };
+  const double us = append_us(block_tokens) - append_us(block_tokens - 1);
+  const double block_bytes = 4.0 * block_tokens * shape.head_dim +
+                             static_cast<double>(layers.formats().k->side_bytes(shape.head_dim) +
+                                                 layers.formats().v->side_bytes(shape.head_dim));
+  return {us, block_bytes * sequences * shape.kv_heads};
+}
+
+// Microseconds of a prompt's attention, all of it in one step.
+double measure_prefill(const BenchShape& shape, const Policy& policy, const CudaDevice& device) {
+  const auto tokens = static_cast<int>(shape.tokens[0]);
+  Layers layers(shape, policy, 1, tokens, CudaKernels::with_prefill, device, true);
+  layers.plan({{0, 0, tokens}});
+  layers.append(nullptr);
+  return graph_us([&](cudaStream_t stream) { layers.attend(stream); });
+}
+
+void print_seal(const std::vector<std::string>& policies, const CudaDevice& device) {
+  std::printf("%-26s %-8s %9s %9s %7s\n", "256 blocks, 8 heads", "policy", "us", "GB", "TB/s");
+  for (const std::string& name : policies) {
+    const Measured m = measure_seal(or_exit(parse_policy(name)).policy, device);
+    std::printf("%-26s %-8s %9.1f %9.4f %7.2f\n", "seal", name.c_str(), m.us, 1e-9 * m.bytes,
+                1e-6 * m.bytes / m.us);
+    std::fflush(stdout);
+  }
+}
+
+void print_prefill(const std::vector<std::string>& policies, const CudaDevice& device) {
+  std::printf("%-26s %-8s %9s %9s\n", "32/8 heads, causal", "policy", "us", "TFLOP/s");
+  for (const int64_t tokens : {2048, 16384}) {
+    const BenchShape shape{"", {tokens}};
+    for (const std::string& name : policies) {
+      const double us = measure_prefill(shape, or_exit(parse_policy(name)).policy, device);
+      const double flop =
+          2.0 * static_cast<double>(tokens * (tokens + 1)) * shape.q_heads * shape.head_dim;
+      std::printf("prefill %-18lld %-8s %9.1f %9.1f\n", static_cast<long long>(tokens),
+                  name.c_str(), us, 1e-6 * flop / us);
+      std::fflush(stdout);
     }
-  });
-  return {us / layers, bytes};
+  }
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Decode attention on the GPU, beside the card's read bandwidth");
+  CLI::App app("Attention on the GPU, beside the card's read bandwidth");
   std::vector<std::string> policies = preset_names();
   std::vector<size_t> chosen;
   bool plain = false;
+  bool seal = false;
+  bool prefill = false;
   app.add_option("--policies", policies, "presets or formats");
   app.add_option("--shapes", chosen, "numbers of shapes, the first is 0; all");
   app.add_flag("--plain", plain, "the obvious kernel");
+  app.add_flag("--seal", seal, "sealing instead of decode attention");
+  app.add_flag("--prefill", prefill, "prefill attention instead");
   CLI11_PARSE(app, argc, argv);
   const CudaDevice device = or_exit(cuda_device());
+  if (seal) print_seal(policies, device);
+  if (prefill) print_prefill(policies, device);
+  if (seal || prefill) return 0;
   const std::vector<BenchShape> shapes = bench_shapes();
   if (chosen.empty()) {
     for (size_t i = 0; i < shapes.size(); ++i) chosen.push_back(i);

@@ -36,8 +36,9 @@ class DeviceBytes {
 
 class DeviceCache final : public KvCache {
  public:
+  // slots_everywhere: not only for sinks and the last block of each sequence.
   DeviceCache(std::span<const LayerShape> layers, std::span<const LayerFormats> formats,
-              int sink_blocks, const std::vector<int64_t>& tokens)
+              int sink_blocks, const std::vector<int64_t>& tokens, bool slots_everywhere = false)
       : pages_layout_(layers, formats),
         slots_layout_(layers, std::vector<LayerFormats>(
                                   layers.size(), {&open_block_format(), &open_block_format()})),
@@ -48,7 +49,7 @@ class DeviceCache final : public KvCache {
           tables_.emplace_back((length + block_tokens - 1) / block_tokens);
       for (size_t b = 0; b < table.size(); ++b) {
         table[b].page = pages_count_++;
-        if (b + 1 == table.size() || static_cast<int>(b) < sink_blocks) {
+        if (b + 1 == table.size() || static_cast<int>(b) < sink_blocks || slots_everywhere) {
           table[b].slot = slots_count_++;
         }
       }

@@ -22,37 +22,62 @@ checked() {  # TOOL TEST FILTER
     "./$2" --gtest_brief=1 "--gtest_filter=$3"
 }
 
+counters() {  # POLICY KERNEL ARGUMENTS...
+  local policy=$1 kernel=$2
+  shift 2
+  part "counters $policy $kernel" 30 ncu --clock-control none --kernel-name "regex:$kernel" \
+    --launch-skip 1 --launch-count 1 --section SpeedOfLight --section ComputeWorkloadAnalysis \
+    --section WarpStateStats --section LaunchStats \
+    --metrics "regex:smsp__average_warps_issue_stalled_.*_per_issue_active" \
+    ./bench_attention_cuda "$@"
+}
+
 all() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm --format=csv
   part formats 30 ./cuda_formats_test --gtest_brief=1
   part attention 120 ./cuda_attention_test --gtest_brief=1
   if [ -x ./bench_attention_cuda ]; then
-    part bench 120 ./bench_attention_cuda \
-      --policies f16 fp8 int8 int4 k8v8 k8v4 k6v4 k5v4 k5v3 k4v3 k4v2
+    part bench 100 ./bench_attention_cuda
+    part seal 30 ./bench_attention_cuda --seal
+    part prefill 30 ./bench_attention_cuda --prefill --policies f16 fp8 int8 int4 k6v4 kivi4
   fi
   if python3 -c 'import torch' 2>/dev/null; then
     part torch 60 python3 attention_torch.py
   fi
   if [ -x ./bench_attention_cuda ] && command -v ncu >/dev/null; then
-    for policy in int4 fp8; do
-      part "counters $policy" 40 ncu --clock-control none --kernel-name regex:decode \
-        --launch-skip 2 --launch-count 1 --section SpeedOfLight --section Occupancy \
-        --section ComputeWorkloadAnalysis --section WarpStateStats --section LaunchStats \
-        ./bench_attention_cuda --policies "$policy" --shapes 0
+    for policy in int4 fp8 k6v4; do
+      counters "$policy" decode --policies "$policy" --shapes 0
     done
+    counters int4 prefill --policies int4 --prefill
   fi
   if command -v compute-sanitizer >/dev/null; then
     checked memcheck cuda_formats_test '*GoldenBytes'
-    checked memcheck cuda_attention_test '*Graphs*:*Copied*:*Types*'
+    checked memcheck cuda_attention_test '*Graphs*:*Copied*:*Together*'
     checked racecheck cuda_attention_test '*Graphs*'
+    checked racecheck cuda_attention_test '*Together*'
     checked initcheck cuda_formats_test '*GoldenBytes'
   else
     echo "compute-sanitizer is not there: memory not checked"
   fi
   if command -v cuobjdump >/dev/null; then
-    # Registers and stack of each kernel.
+    # Registers and stack of each kernel; then its instructions, by kind.
     cuobjdump --dump-resource-usage ./cuda_attention_test 2>/dev/null | grep -A1 'Function.*cuda' |
       sed 's/^ *//'
+    cuobjdump --dump-sass ./bench_attention_cuda 2>/dev/null | awk '
+      /Function :/ { name = $3 }
+      /^ *\/\*[0-9a-f]{4,5}\*\// {
+        op = $2 ~ /^@/ ? $3 : $2
+        sub(/[.;].*/, "", op)
+        ++count[name, op]
+        ++all[name]
+      }
+      END {
+        for (key in count) {
+          split(key, part, SUBSEP)
+          if (count[key] >= 20) kinds[part[1]] = kinds[part[1]] " " part[2] " " count[key]
+        }
+        for (name in all) print "SASS", name, all[name] ":" kinds[name]
+      }' | grep -E 'decode.*128|prefill'
   fi
 }
 

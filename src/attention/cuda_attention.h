@@ -41,7 +41,10 @@ struct CudaLimits {
 
 enum class CudaKernels {
   fastest,  // that there are for a layer's formats and a batch
-  plain,    // the obvious kernel, for comparisons
+  // As fastest, and prompts by the prefill kernel, whose results have not yet been seen within the
+  // tests' bound.
+  with_prefill,
+  plain,  // the obvious kernel, for comparisons
 };
 
 class CudaAttention {
@@ -60,13 +63,17 @@ class CudaAttention {
   // Once per batch, as Attention::plan(). Waits until the device has read the plan before. Every
   // block that a step appends to must have a slot, and each that it fills, sinks aside, a page:
   // reserve final steps within one block, and others as speculative.
+  // What else is to be read of the cache (blocks copied, swapped in) is put into the stream before
+  // plan(): attend() reads blocks that were full before the batch while the kernel ahead of it
+  // still runs.
   virtual Status plan(std::span<const SequenceStep> steps, CudaStream stream) = 0;
 
   // As Attention::append(); k and v are in the device's memory.
   virtual Status append(int layer, Element type, const void* k, const void* v,
                         CudaStream stream) = 0;
 
-  // As Attention::attend(); q and out are in the device's memory. f32 goes to the plain kernel.
+  // As Attention::attend(); q and out are in the device's memory, q aligned to 8 bytes. f32 goes to
+  // the plain kernel.
   virtual Status attend(int layer, const AttentionParams& params, Element type, const void* q,
                         void* out, CudaStream stream) = 0;
 

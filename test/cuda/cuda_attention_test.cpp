@@ -38,13 +38,15 @@ double run_case(const AttentionCase& c, int64_t tokens, CudaKernels kernels, uin
 
 TEST_F(CudaAttentionTest, EveryPairOfFormats) {
   uint64_t seed = 1;
-  for (const FormatInfo* k : formats()) {
-    for (const FormatInfo* v : formats()) {
-      AttentionCase c = AttentionCase::uniform(1, 2, 64, 3, formats()[0]->name);
-      c.formats[0] = {k, v};
-      c.sink_blocks = static_cast<int>(seed % 2);
-      EXPECT_LT(run_case(c, 210, CudaKernels::plain, ++seed), bound(Element::f16))
-          << k->name << " " << v->name;
+  for (const CudaKernels kernels : {CudaKernels::plain, CudaKernels::fastest}) {
+    for (const FormatInfo* k : formats()) {
+      for (const FormatInfo* v : formats()) {
+        AttentionCase c = AttentionCase::uniform(1, 2, 64, 3, formats()[0]->name);
+        c.formats[0] = {k, v};
+        c.sink_blocks = static_cast<int>(seed % 2);
+        EXPECT_LT(run_case(c, 210, kernels, ++seed), bound(Element::f16))
+            << k->name << " " << v->name << (kernels == CudaKernels::plain ? " plain" : "");
+      }
     }
   }
 }
@@ -136,6 +138,43 @@ TEST_F(CudaAttentionTest, BatchesOfUnequalLengths) {
                   bound(Element::f16))
             << policy << " " << sequences[i].tokens;
       }
+    }
+  }
+}
+
+// In one step: prompts, their next parts from within a block on, a few tokens, and one.
+TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
+  uint64_t seed = 5500;
+  for (const auto& [policy, kernels] :
+       std::initializer_list<std::pair<std::string_view, CudaKernels>>{
+           {"f16", CudaKernels::fastest},
+           {"fp8", CudaKernels::fastest},
+           {"int4", CudaKernels::fastest},
+           {"k6v4", CudaKernels::fastest},
+           {"kivi4", CudaKernels::fastest},
+           {"f16", CudaKernels::with_prefill},
+           {"fp8", CudaKernels::with_prefill},
+           {"int4", CudaKernels::with_prefill},
+           {"k6v4", CudaKernels::with_prefill},
+           {"kivi4", CudaKernels::with_prefill}}) {
+    const AttentionCase c = AttentionCase::uniform(2, 2, 128, 3, policy);
+    CudaRunner device(c, 1000, kernels);
+    AttentionRunner& runner = *device.runner;
+    std::vector<SequenceData> sequences;
+    for (const int tokens : {300, 250, 90, 200, 31}) {
+      sequences.push_back(cuda_sequence(c, tokens, ++seed));
+    }
+    for (const SequenceData& data : sequences) runner.add(data);
+    runner.step({{1, 100}, {2, 84}, {3, 199}}, Durability::speculative);
+    runner.step({{0, 300}, {1, 150}, {2, 6}, {3, 1}, {4, 31}}, Durability::speculative);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      std::vector<int64_t> positions;
+      for (const int64_t back : {1, 2, 6, 31, 65, 149}) {
+        if (back <= sequences[i].tokens) positions.push_back(sequences[i].tokens - back);
+      }
+      EXPECT_LT(worst_error(c, sequences[i], runner.out(static_cast<int>(i)), positions),
+                bound(Element::f16))
+          << policy << " " << sequences[i].tokens;
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "attention/cuda/instructions.cuh"
 #include "attention/cuda/launch.h"
 #include "kvart/format.h"
 
@@ -29,6 +30,7 @@ __device__ __half stored(float x, bool& all_fit) {
 
 template <class T>
 __global__ void append_rows(PlanView plan, LayerPlace place, const T* k, const T* v) {
+  let_next_kernel_start();
   const PlannedRow row = plan.rows[blockIdx.x];
   const BlockAddress block = plan.table[row.table + row.position / block_tokens];
   const size_t token = static_cast<size_t>(row.position % block_tokens) * place.head_dim;

@@ -43,8 +43,10 @@ struct Layer {
   int group;
   int k_format;
   int v_format;
-  int k_parameters;
+  int k_parameters;  // offset from the side's codes
   int v_parameters;
+  int k_bytes;  // of a side
+  int v_bytes;
 };
 
 Layer layer_of(const PageLayout& pages, const PageLayout& slots, int index) {
@@ -58,7 +60,9 @@ Layer layer_of(const PageLayout& pages, const PageLayout& slots, int index) {
           index_of(formats.k),
           index_of(formats.v),
           static_cast<int>(row * formats.k->row_bytes(shape.head_dim)),
-          static_cast<int>(row * formats.v->row_bytes(shape.head_dim))};
+          static_cast<int>(row * formats.v->row_bytes(shape.head_dim)),
+          static_cast<int>(formats.k->side_bytes(shape.head_dim)),
+          static_cast<int>(formats.v->side_bytes(shape.head_dim))};
 }
 
 class DeviceAttention final : public CudaAttention {
@@ -101,8 +105,15 @@ class DeviceAttention final : public CudaAttention {
  private:
   void add_step(const SequenceStep& from, int index);
   void add_units(const SequenceStep& from, int group);
+  void add_tiles(const SequenceStep& from, int table);
   void add_table(const SequenceStep& from, int group, int table);
   [[nodiscard]] PlanView view(int group) const;
+  [[nodiscard]] bool in_tiles(const SequenceStep& step) const {
+    return kernels_ == CudaKernels::with_prefill && step.count >= prefill_rows_min;
+  }
+  Status attend_fast(const PrefillJob& job, CudaStream stream, bool* done);
+  // Of the blocks that so many steps and rows can fill.
+  [[nodiscard]] int filled_max() const { return steps_ + rows_ / block_tokens; }
   // The part of the plan that begins there, in pinned memory.
   template <class T>
   T* host(size_t offset) {
@@ -122,12 +133,15 @@ class DeviceAttention final : public CudaAttention {
   int rows_ = 0;
   int filled_ = 0;
   int table_ = 0;
+  int tiles_ = 0;
+  int short_rows_ = 0;  // that are in no tile
 };
 
 PlanView DeviceAttention::view(int group) const {
   uint8_t* at = workspace_;
   return {reinterpret_cast<const PlannedStep*>(at + memory_.steps),
           reinterpret_cast<const PlannedRow*>(at + memory_.rows),
+          reinterpret_cast<const PlannedTile*>(at + memory_.tiles),
           reinterpret_cast<const int*>(at + memory_.filled),
           reinterpret_cast<const BlockAddress*>(at + memory_.table(group)),
           reinterpret_cast<int*>(at + memory_.failed),
@@ -161,8 +175,23 @@ void DeviceAttention::add_units(const SequenceStep& from, int group) {
     if (rows_ == 0) to[0] = 0;
     for (int i = 0; i < from.count; ++i) {
       const auto position = static_cast<int>(from.first) + i;
-      to[i + 1] = to[i] + RowUnits::of(position, window, cache_->sink_blocks()).count(sealed_units);
+      const RowUnits units = RowUnits::of(position, window, cache_->sink_blocks());
+      to[i + 1] = to[i] + (in_tiles(from) ? 0 : units.count(sealed_units));
     }
+  }
+}
+
+void DeviceAttention::add_tiles(const SequenceStep& from, int table) {
+  if (!in_tiles(from)) {
+    short_rows_ += from.count;
+    return;
+  }
+  auto* tiles = host<PlannedTile>(memory_.tiles);
+  const auto first = static_cast<int>(from.first);
+  for (int i = 0; i < from.count;) {
+    const int count = std::min(from.count - i, block_tokens - (first + i) % block_tokens);
+    tiles[tiles_++] = {rows_ + i, count, first + i, table};
+    i += count;
   }
 }
 
@@ -171,7 +200,8 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
   host<PlannedStep>(memory_.steps)[index] = {static_cast<int>(from.first), from.count, rows_,
                                              table_};
   for (int i = 0; i < from.count; ++i) {
-    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i, table_};
+    host<PlannedRow>(memory_.rows)[rows_ + i] = {index, static_cast<int>(from.first) + i, table_,
+                                                 static_cast<int>(from.first / block_tokens)};
   }
   auto* filled = host<int>(memory_.filled);
   for (int64_t b = std::max<int64_t>(from.first / block_tokens, cache_->sink_blocks());
@@ -182,6 +212,7 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
     add_table(from, group, table_);
     add_units(from, group);
   }
+  add_tiles(from, table_);
   rows_ += from.count;
   table_ += static_cast<int>((end + block_tokens - 1) / block_tokens);
 }
@@ -189,7 +220,7 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
 Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream stream) {
   KVART_RETURN_IF_ERROR(status_of(cudaEventSynchronize(sent_), "earlier work"));
   KVART_CHECK(steps.size() <= static_cast<size_t>(limits_.max_steps), "%zu steps", steps.size());
-  rows_ = filled_ = table_ = 0;
+  rows_ = filled_ = table_ = tiles_ = short_rows_ = 0;
   steps_ = static_cast<int>(steps.size());
   for (int i = 0; i < steps_; ++i) {
     const SequenceStep& step = steps[i];
@@ -199,16 +230,17 @@ Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream str
                 "sequence %d has no place for its tokens", step.sequence);
     add_step(step, i);
   }
-  // As many entries whatever is filled, so that a graph's launch fits every plan of this size.
-  const int entries = steps_ + rows_ / block_tokens;
   auto* filled = host<int>(memory_.filled);
-  std::fill(filled + filled_, filled + entries, -1);
-  filled_ = entries;
+  std::fill(filled + filled_, filled + filled_max(), -1);
+  auto* tiles = host<PlannedTile>(memory_.tiles);
+  const int tiles_max = PlanMemory::tiles_max(steps_, rows_);
+  std::fill(tiles + tiles_, tiles + tiles_max, PlannedTile{});
   std::memset(host<int>(memory_.failed), 0, sizeof(int) * steps_);
   const std::pair<size_t, size_t> parts[] = {
       {memory_.steps, sizeof(PlannedStep) * steps_},
       {memory_.rows, sizeof(PlannedRow) * rows_},
-      {memory_.filled, sizeof(int) * filled_},
+      {memory_.tiles, sizeof(PlannedTile) * tiles_max},
+      {memory_.filled, sizeof(int) * filled_max()},
       {memory_.failed, sizeof(int) * steps_},
   };
   const auto send = [&](size_t offset, size_t bytes) {
@@ -216,7 +248,9 @@ Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream str
                                      cudaMemcpyHostToDevice, stream_of(stream)),
                      "sending the plan");
   };
-  for (const auto& [offset, bytes] : parts) KVART_RETURN_IF_ERROR(send(offset, bytes));
+  for (const auto& [offset, bytes] : parts) {
+    if (bytes > 0) KVART_RETURN_IF_ERROR(send(offset, bytes));
+  }
   for (int group = 0; group < cache_->page_layout().groups(); ++group) {
     KVART_RETURN_IF_ERROR(send(memory_.table(group), sizeof(BlockAddress) * table_));
     for (int size = 0; size < unit_sizes; ++size) {
@@ -234,10 +268,13 @@ Status DeviceAttention::append(int layer, Element type, const void* k, const voi
   const PlanView plan = view(at.group);
   KVART_RETURN_IF_ERROR(
       status_of(launch_append(plan, at.place, type, rows_, k, v, stream_of(stream)), "append"));
-  KVART_RETURN_IF_ERROR(status_of(
-      launch_seal(at.k_format, plan, at.place, false, filled_, stream_of(stream)), "seal"));
-  return status_of(launch_seal(at.v_format, plan, at.place, true, filled_, stream_of(stream)),
-                   "seal");
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  KVART_RETURN_IF_ERROR(status_of(cudaStreamIsCapturing(stream_of(stream), &capture), "append"));
+  if (filled_ == 0 && capture == cudaStreamCaptureStatusNone) return {};
+  // As many entries whatever is filled, so that a graph's launch fits every plan of this size.
+  const int entries = capture == cudaStreamCaptureStatusNone ? filled_ : filled_max();
+  return status_of(
+      launch_seal(at.k_format, at.v_format, plan, at.place, entries, stream_of(stream)), "seal");
 }
 
 Status DeviceAttention::attend(int layer, const AttentionParams& params, Element type,
@@ -258,13 +295,27 @@ Status DeviceAttention::attend(int layer, const AttentionParams& params, Element
                          at.v_format,
                          at.v_parameters,
                          at.k_parameters};
+  bool done = false;
+  if (kernels_ != CudaKernels::plain && params.window == cache_->page_layout().window(at.group)) {
+    KVART_RETURN_IF_ERROR(attend_fast({job, at.k_bytes, at.v_bytes}, stream, &done));
+  }
+  return done ? Status{} : status_of(launch_plain(job, stream_of(stream)), "attend");
+}
+
+// In a graph everything is launched that a plan of so many steps and rows may need.
+Status DeviceAttention::attend_fast(const PrefillJob& job, CudaStream stream, bool* done) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  KVART_RETURN_IF_ERROR(status_of(cudaStreamIsCapturing(stream_of(stream), &capture), "attend"));
+  const bool captured = capture != cudaStreamCaptureStatusNone;
+  const bool has_tiles = captured && kernels_ == CudaKernels::with_prefill && rows_ > steps_;
+  const int tiles = has_tiles ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
   cudaError_t error = cudaSuccess;
-  const bool launched =
-      kernels_ == CudaKernels::fastest && params.window == cache_->page_layout().window(at.group) &&
-      launch_decode_attention(
-          job, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),
-          reinterpret_cast<int*>(workspace_ + memory_.arrived), stream_of(stream), &error);
-  if (!launched) error = launch_plain(job, stream_of(stream));
+  *done = tiles == 0 || launch_prefill_attention(job, tiles, stream_of(stream), &error);
+  if (!*done || (!captured && short_rows_ == 0)) return status_of(error, "attend");
+  KVART_RETURN_IF_ERROR(status_of(error, "attend"));
+  *done = launch_decode_attention(
+      job.attend, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),
+      reinterpret_cast<int*>(workspace_ + memory_.arrived), stream_of(stream), &error);
   return status_of(error, "attend");
 }
 

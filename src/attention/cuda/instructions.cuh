@@ -12,14 +12,6 @@ __device__ inline uint32_t bytes_of(uint32_t a, uint32_t b) {
   return __byte_perm(a, b, selector);
 }
 
-// The same, and for digits from 8 on the sign of the byte that the digit less 8 names, eight times.
-template <uint32_t selector>
-__device__ inline uint32_t bytes_and_signs_of(uint32_t a, uint32_t b) {
-  uint32_t c;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "n"(selector));
-  return c;
-}
-
 // c += a b: a 16 x 16 and b 16 x 8 of f16, c 16 x 8 of f32. Thread 4 g + t has of a rows g and
 // g + 8, columns 2 t, 2 t + 1 and, in a2 and a3, those behind 8; of b the same as rows, of column
 // g; of c rows g and g + 8, columns 2 t and 2 t + 1.
@@ -38,16 +30,38 @@ __device__ inline uint32_t transposed(uint32_t x) {
   return y;
 }
 
+// Four 8 x 8 matrices of 16 bits from shared memory; thread i says where row i % 8 of matrix i / 8
+// is, and gets of each two elements of row g.
+__device__ inline void load_matrices(const void* row, uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(const void* row, uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
 __device__ inline float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Two e4m3 of the low half of x, as f16.
-__device__ inline uint32_t halves_of_e4m3(uint32_t x) {
+// Two e4m3 of the low half of x, as f16, and of the high half.
+__device__ inline uint32_t halves_of_low_e4m3(uint32_t x) {
   uint32_t y;
   asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
+      : "=r"(y)
+      : "r"(x));
+  return y;
+}
+__device__ inline uint32_t halves_of_high_e4m3(uint32_t x) {
+  uint32_t y;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}"
       : "=r"(y)
       : "r"(x));
   return y;
@@ -81,8 +95,8 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t phase) {
       : "memory");
 }
 
-// Copies bytes, a multiple of 16, to shared memory; each of them counts for the barrier. They are
-// read once, so they need not stay in the cache.
+// Copies bytes, a multiple of 16, to shared memory; each of them counts for the barrier. policy:
+// how long they stay in the cache.
 __device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* barrier,
                                  uint64_t policy) {
   asm volatile(
@@ -95,14 +109,25 @@ __device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, uin
 
 __device__ inline uint64_t evict_first() {
   uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// Where a kernel was launched to start early: until those before it in the stream are done. The one
-// behind it, if it was launched so too, may then come in where this one's blocks of threads end.
+__device__ inline uint64_t evict_normally() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Where a kernel was launched to start early: until those before it in the stream are done, and
+// what they wrote is there.
 __device__ inline void wait_for_earlier_kernels() {
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+// The kernel behind this one, if it was launched to start early, may do so once all blocks of
+// threads are here or have ended, where there is room for its own.
+__device__ inline void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Ordinary writes to shared memory before, bulk copies to it behind.

@@ -15,8 +15,9 @@ namespace kvart::cuda {
 cudaError_t launch_append(const PlanView& plan, const LayerPlace& place, Element type, int rows,
                           const void* k, const void* v, cudaStream_t stream);
 
-// One side of the blocks that are filled. format: its index in formats().
-cudaError_t launch_seal(int format, const PlanView& plan, const LayerPlace& place, bool v_side,
+// Both sides of the blocks that are filled. Formats: indices in formats(). filled: entries of the
+// plan's list.
+cudaError_t launch_seal(int k_format, int v_format, const PlanView& plan, const LayerPlace& place,
                         int filled, cudaStream_t stream);
 
 // One side of one KV head of a block to floats.
@@ -39,6 +40,16 @@ struct AttendJob {
   int k_parameters;
 };
 
+struct PrefillJob {
+  AttendJob attend;
+  int k_bytes;  // of a sealed block's side
+  int v_bytes;
+};
+
+// The rows that are in tiles. False: it does not take that job.
+bool launch_prefill_attention(const PrefillJob& job, int tiles, cudaStream_t stream,
+                              cudaError_t* error);
+
 cudaError_t launch_plain(const AttendJob& job, cudaStream_t stream);
 
 // Blocks of threads of decode attention that run at a time on each multiprocessor.
@@ -47,8 +58,8 @@ inline constexpr int decode_blocks_per_multiprocessor = 3;
 // Memory for the partial results of layers of that head_dim.
 size_t decode_partial_bytes(int head_dim, int multiprocessors);
 
-// False: there is no kernel for that job. arrived: one counter for each block of threads, 0; they
-// are 0 again behind it.
+// The rows that are not in tiles. False: there is no kernel for that job. arrived: one counter for
+// each block of threads, 0; they are 0 again behind it.
 bool launch_decode_attention(const AttendJob& job, int multiprocessors, float* partial,
                              int* arrived, cudaStream_t stream, cudaError_t* error);
 

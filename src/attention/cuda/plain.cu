@@ -59,20 +59,21 @@ __global__ void __launch_bounds__(threads) attend(AttendJob job) {
   __shared__ float p[block_tokens];
   const int d = job.place.head_dim;
   const int kv_head = blockIdx.y / (job.params.q_heads / job.place.kv_heads);
-  const PlannedRow row = job.plan.rows[blockIdx.x];
+  const int position = job.plan.rows[blockIdx.x].position;
+  const BlockAddress* table = job.plan.table + job.plan.rows[blockIdx.x].table;
   const size_t at = (static_cast<size_t>(blockIdx.x) * job.params.q_heads + blockIdx.y) * d;
   for (int c = threadIdx.x; c < d; c += threads) q[c] = load_element(job.type, job.q, at + c);
   const int window = job.params.window;
-  const int first = window > 0 && row.position >= window ? row.position - window + 1 : 0;
-  const int own = row.position / block_tokens;
+  const int first = window > 0 && position >= window ? position - window + 1 : 0;
+  const int own = position / block_tokens;
   float o[channels_per_thread] = {};
   float maximum = -INFINITY;
   float sum = 0.0f;
   for (int b = first / block_tokens; b <= own; ++b) {
-    const BlockAddress block = job.plan.table[row.table + b];
+    const BlockAddress block = table[b];
     const bool full = b == own || b < job.sink_blocks;
     const int begin = b * block_tokens < first ? first - b * block_tokens : 0;
-    const int end = b == own ? row.position % block_tokens + 1 : block_tokens;
+    const int end = b == own ? position % block_tokens + 1 : block_tokens;
     const int token = threadIdx.x / 2;
     __syncthreads();
     const float s = score(job.params, side_of(job, block, full, kv_head, false), q,

@@ -20,11 +20,24 @@ struct PlannedStep {
   int table;  // its block 0 in each group's table
 };
 
-struct PlannedRow {
+struct alignas(16) PlannedRow {
   int step;
   int position;
-  int table;  // of the step
+  int table;           // of the step
+  int settled_blocks;  // of the sequence, full before the step
 };
+
+// Rows of a step whose positions lie in one block, for the prefill kernel. count: 0 where there is
+// none.
+struct alignas(16) PlannedTile {
+  int row;
+  int count;
+  int position;
+  int table;
+};
+
+// Steps of at least so many rows are left to the prefill kernel, where it takes the layer.
+inline constexpr int prefill_rows_min = 32;
 
 // Blocks in full precision are read in units of so many tokens.
 inline constexpr int open_tokens = 16;
@@ -75,10 +88,11 @@ inline constexpr int unit_sizes = 3;
 struct PlanView {
   const PlannedStep* steps;
   const PlannedRow* rows;
+  const PlannedTile* tiles;
   const int* filled;  // places in the table of blocks that the batch fills, -1: none
   const BlockAddress* table;
   int* failed;       // one for each step
-  const int* units;  // [unit_sizes][max_rows + 1]: units of the rows before
+  const int* units;  // [unit_sizes][max_rows + 1]: units of the rows before, of those not in tiles
   int units_stride;
 };
 

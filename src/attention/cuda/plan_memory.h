@@ -15,6 +15,7 @@ class PlanMemory {
   PlanMemory(const PageLayout& layout, const CudaLimits& limits, const CudaDevice& device) {
     steps = take(sizeof(PlannedStep) * limits.max_steps);
     rows = take(sizeof(PlannedRow) * limits.max_rows);
+    tiles = take(sizeof(PlannedTile) * tiles_max(limits.max_steps, limits.max_rows));
     filled = take(sizeof(int) * (limits.max_steps + limits.max_rows / block_tokens));
     failed = take(sizeof(int) * limits.max_steps);
     table_bytes_ = rounded(sizeof(BlockAddress) * limits.max_blocks);
@@ -31,8 +32,15 @@ class PlanMemory {
     partial = take(decode_partial_bytes(head_dim, device.multiprocessors));
   }
 
+  // Of that many steps and rows.
+  static int tiles_max(int steps, int rows) {
+    const int long_steps = std::min(steps, rows / prefill_rows_min);
+    return long_steps == 0 ? 0 : 2 * long_steps + rows / block_tokens;
+  }
+
   size_t steps = 0;
   size_t rows = 0;
+  size_t tiles = 0;
   size_t filled = 0;
   size_t failed = 0;
   size_t arrived = 0;

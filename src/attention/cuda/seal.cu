@@ -1,7 +1,8 @@
 // Sealing: the f16 rows of a block that has filled become codes and parameters, the CPU's bytes
-// exactly. One block of threads for each block and KV head; first each thread takes whole groups of
-// values, in the order of the CPU, then bytes of codes.
+// exactly. One block of threads for each block, KV head and side; first each thread takes whole
+// groups of values, in the order of the CPU, then words of codes.
 #include "attention/cuda/codes.cuh"
+#include "attention/cuda/instructions.cuh"
 #include "attention/cuda/launch.h"
 
 namespace kvart::cuda {
@@ -19,15 +20,18 @@ struct Rows {
   __device__ float at(int token, int c) const { return __half2float(values[token * stride + c]); }
 };
 
-__host__ __device__ int padded(int d) {
+__host__ __device__ constexpr int padded(int d) {
   return d + 2;
 }
 
 __device__ Rows load_rows(const __half* from, int d, __half* shared) {
-  for (int i = threadIdx.x; i < block_tokens * d / 2; i += threads) {
-    const int token = 2 * i / d;
-    *reinterpret_cast<__half2*>(shared + token * padded(d) + 2 * i % d) =
-        *reinterpret_cast<const __half2*>(from + 2 * i);
+  for (int i = 8 * threadIdx.x; i < block_tokens * d; i += 8 * threads) {
+    const uint4 x = *reinterpret_cast<const uint4*>(from + i);
+    auto* to = reinterpret_cast<uint32_t*>(shared + i / d * padded(d) + i % d);
+    to[0] = x.x;
+    to[1] = x.y;
+    to[2] = x.z;
+    to[3] = x.w;
   }
   return {shared, padded(d)};
 }
@@ -85,54 +89,78 @@ __device__ void encode(const Rows& x, int d, uint16_t* shared, uint8_t* codes,
   }
 }
 
+struct SealSide {
+  int format;
+  size_t slot;  // offset in a block
+  size_t page;
+};
+
 struct SealJob {
   PlanView plan;
-  size_t slot;  // offsets of the side and of a KV head in a block
-  size_t slot_stride;
-  size_t page;
+  SealSide sides[2];
+  size_t slot_stride;  // of a KV head
   size_t page_stride;
   int head_dim;
 };
 
+// After the rows in shared memory: groups' scales and minima, of the format that has most.
 template <class Format>
-__global__ void __launch_bounds__(threads) seal_side(SealJob job) {
+constexpr int parameters_of(int d) {
+  using Values = typename Format::Values;
+  const int groups = Values::axis == ScaleAxis::none ? 0
+                     : Values::axis == ScaleAxis::channel
+                         ? block_tokens / Values::group * d
+                         : (d + Values::group - 1) / Values::group * block_tokens;
+  return groups * (Values::has_minimum ? 2 : 1);
+}
+
+constexpr size_t shared_bytes(int d) {
+  int most = 0;
+#define KVART_FORMAT(name) \
+  most = parameters_of<isa_cuda::name>(d) > most ? parameters_of<isa_cuda::name>(d) : most;
+#include "kvart_formats.inc"
+#undef KVART_FORMAT
+  return sizeof(uint16_t) * (block_tokens * padded(d) + most);
+}
+static_assert(shared_bytes(256) <= 48 * 1024);
+
+template <class Format>
+__device__ void encode_side(const Rows& x, int d, uint16_t* shared, uint8_t* codes) {
+  const int code_bytes = block_tokens * d * Format::Values::code_bits / 8;
+  encode<Format>(x, d, shared, codes, reinterpret_cast<uint16_t*>(codes + code_bytes));
+}
+
+// head_dim: 0, or the layer's where it is known when this is compiled, which saves divisions.
+template <int head_dim>
+__global__ void __launch_bounds__(threads) seal(SealJob job) {
+  let_next_kernel_start();
   const int place = job.plan.filled[blockIdx.x];
   if (place < 0) return;
   const BlockAddress block = job.plan.table[place];
-  const int d = job.head_dim;
+  const SealSide side = job.sides[blockIdx.z];
+  const int d = head_dim > 0 ? head_dim : job.head_dim;
   extern __shared__ uint4 shared[];
   auto* rows = reinterpret_cast<__half*>(shared);
-  const uint8_t* from = block.slot + job.slot + blockIdx.y * job.slot_stride;
+  const uint8_t* from = block.slot + side.slot + blockIdx.y * job.slot_stride;
   const Rows x = load_rows(reinterpret_cast<const __half*>(from), d, rows);
   __syncthreads();
-  uint8_t* codes = const_cast<uint8_t*>(block.page) + job.page + blockIdx.y * job.page_stride;
-  const int code_bytes = block_tokens * d * Format::Values::code_bits / 8;
-  encode<Format>(x, d, reinterpret_cast<uint16_t*>(rows + block_tokens * padded(d)), codes,
-                 reinterpret_cast<uint16_t*>(codes + code_bytes));
-}
-
-template <class Format>
-cudaError_t seal(const SealJob& job, int filled, int kv_heads, cudaStream_t stream) {
-  using Values = typename Format::Values;
-  const int d = job.head_dim;
-  int groups = 0;
-  if (Values::axis == ScaleAxis::channel) groups = block_tokens / Values::group * d;
-  if (Values::axis == ScaleAxis::token) {
-    groups = (d + Values::group - 1) / Values::group * block_tokens;
-  }
-  const size_t bytes = sizeof(uint16_t) * (block_tokens * padded(d) + 2 * groups);
-  static_assert(sizeof(uint16_t) * (block_tokens * (256 + 2) + 2 * 4 * 256) <= 48 * 1024);
-  seal_side<Format><<<dim3(filled, kv_heads), threads, bytes, stream>>>(job);
-  return cudaGetLastError();
-}
-
-using Seal = cudaError_t (*)(const SealJob&, int, int, cudaStream_t);
-
-constexpr Seal seals[] = {
-#define KVART_FORMAT(name) &seal<isa_cuda::name>,
+  auto* parameters = reinterpret_cast<uint16_t*>(rows + block_tokens * padded(d));
+  uint8_t* codes = const_cast<uint8_t*>(block.page) + side.page + blockIdx.y * job.page_stride;
+  enum Index {
+#define KVART_FORMAT(name) index_##name,
 #include "kvart_formats.inc"
 #undef KVART_FORMAT
-};
+  };
+  switch (side.format) {
+#define KVART_FORMAT(name) \
+  case index_##name:       \
+    return encode_side<isa_cuda::name>(x, d, parameters, codes);
+#include "kvart_formats.inc"
+#undef KVART_FORMAT
+    default:
+      return;
+  }
+}
 
 __global__ void decode_side(int format, int d, const uint8_t* codes, const uint16_t* parameters,
                             float* out) {
@@ -143,15 +171,22 @@ __global__ void decode_side(int format, int d, const uint8_t* codes, const uint1
 
 }  // namespace
 
-cudaError_t launch_seal(int format, const PlanView& plan, const LayerPlace& place, bool v_side,
+cudaError_t launch_seal(int k_format, int v_format, const PlanView& plan, const LayerPlace& place,
                         int filled, cudaStream_t stream) {
-  const SealJob job = {plan,
-                       v_side ? place.slot_v : place.slot_k,
-                       place.slot_stride,
-                       v_side ? place.page_v : place.page_k,
-                       place.page_stride,
-                       place.head_dim};
-  return seals[format](job, filled, place.kv_heads, stream);
+  const SealJob job = {
+      plan,
+      {{k_format, place.slot_k, place.page_k}, {v_format, place.slot_v, place.page_v}},
+      place.slot_stride,
+      place.page_stride,
+      place.head_dim};
+  const dim3 grid(filled, place.kv_heads, 2);
+  const size_t bytes = shared_bytes(place.head_dim);
+  if (place.head_dim == 128) {
+    seal<128><<<grid, threads, bytes, stream>>>(job);
+  } else {
+    seal<0><<<grid, threads, bytes, stream>>>(job);
+  }
+  return cudaGetLastError();
 }
 
 cudaError_t launch_decode(int format, int head_dim, const uint8_t* codes,

@@ -6,7 +6,7 @@
 // thread 4 g + t has channels that belong to g alone, of 4 tokens that belong to t.
 //
 // Unsigned codes stay where they lie in a half: in its lowest bits they are 2^-24 times the code,
-// four bits higher 2^-20; products are scaled at the end.
+// four bits higher 2^-20; sums of products are scaled at the end.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -35,6 +35,11 @@ __device__ inline uint32_t difference(uint32_t a, uint32_t b) {
 __device__ inline uint32_t halves_of(float low, float high) {
   const __half2 c = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&c);
+}
+
+// Two bf16 as f16.
+__device__ inline uint32_t halves_of_bfloats(uint32_t x) {
+  return halves_of(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
 }
 
 // Consecutive words, in as few loads as there can be.
@@ -66,8 +71,8 @@ struct ByteCodes;
 template <>
 struct ByteCodes<CodeKind::e4m3> {
   __device__ static uint32_t prepared(uint32_t x) { return x; }
-  __device__ static uint32_t low(uint32_t x) { return halves_of_e4m3(x); }
-  __device__ static uint32_t high(uint32_t x) { return halves_of_e4m3(x >> 16); }
+  __device__ static uint32_t low(uint32_t x) { return halves_of_low_e4m3(x); }
+  __device__ static uint32_t high(uint32_t x) { return halves_of_high_e4m3(x); }
 };
 
 // 0x6400 and a byte u below it are 1024 + u.
@@ -150,6 +155,28 @@ struct Codes<CodeKind::halves, 16, d> {
   }
 };
 
+// They become f16 as they are used; those of a cache are within its range.
+template <int d>
+struct Codes<CodeKind::bfloats, 16, d> : Codes<CodeKind::halves, 16, d> {
+  using Halves = Codes<CodeKind::halves, 16, d>;
+  static constexpr int words = Halves::words;
+  static constexpr int channel_words = Halves::channel_words;
+
+  __device__ static uint32_t first(const uint32_t (&x)[words], int s) {
+    return halves_of_bfloats(Halves::first(x, s));
+  }
+  __device__ static uint32_t second(const uint32_t (&x)[words], int s) {
+    return halves_of_bfloats(Halves::second(x, s));
+  }
+  __device__ static void pair(const uint32_t (&x)[channel_words],
+                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
+                              uint32_t& lower) {
+    Halves::pair(x, y, j, upper, lower);
+    upper = halves_of_bfloats(upper);
+    lower = halves_of_bfloats(lower);
+  }
+};
+
 template <CodeKind kind, int d>
 struct Codes<kind, 8, d> {
   using Bytes = ByteCodes<kind>;
@@ -193,63 +220,42 @@ struct Codes<kind, 8, d> {
   }
 };
 
-template <int d>
-struct Codes<CodeKind::planes, 4, d> {
-  static constexpr int planes = 2;
-  static constexpr bool interleaved = true;
-  static constexpr int words = d / 32;
-
-  __device__ static uint32_t in_plane(uint32_t x, int plane) {
-    return x & (plane == 0 ? 0x000f000fu : 0x00f000f0u);
-  }
-  static constexpr float plane_factor(int plane) { return plane == 0 ? 16777216.0f : 1048576.0f; }
-
-  __device__ static int base(int s, int t) { return d / 2 * (s % 2) + d / 8 * t + 4 * (s / 2); }
-  __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
-    load_words(row + d / 8 * t, to);
-  }
-  __device__ static uint32_t first(const uint32_t (&x)[words], int s) {
-    return in_plane(x[s / 2], s % 2);
-  }
-  __device__ static uint32_t second(const uint32_t (&x)[words], int s) {
-    return in_plane(x[s / 2] >> 8, s % 2);
-  }
-
-  static constexpr int channel_words = d / 64;
-  __device__ static int channel(int j, int g) {
-    return d / 2 * (j % 2) + d / 16 * g + 4 * (j / 4) + 2 * (j / 2 % 2);
-  }
-  __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
-    load_words(row + d / 16 * g, to);
-  }
-  __device__ static void pair(const uint32_t (&x)[channel_words],
-                              const uint32_t (&y)[channel_words], int j, uint32_t& upper,
-                              uint32_t& lower) {
-    const int w = j / 4;
-    const uint32_t both =
-        j / 2 % 2 == 0 ? bytes_of<0x5410>(x[w], y[w]) : bytes_of<0x7632>(x[w], y[w]);
-    upper = in_plane(both, j % 2);
-    lower = in_plane(both >> 8, j % 2);
-  }
-};
-
-// 2, 3, 5 and 6 bits: a plane of 2 or 4 bits, then perhaps one of the codes' lowest bits. A word of
-// the first plane has parts of channels d / parts apart, and four neighbours in each; they become
-// four bytes of whole codes.
+// Fewer than 8 bits: a plane of 2 or 4 bits, then perhaps one of the codes' lowest bits. A byte of
+// the first plane has the codes of `parts` channels, d / parts apart, those of part p `large` * p
+// bits higher than those of part 0. A half has room for all of a code's bits there, so it stays so:
+// part p is 2^(large p - 24) times the code.
 template <int bits, int d>
 struct PlaneCodes {
-  static constexpr int large = bits > 4 ? 4 : 2;
+  static constexpr int large = bits >= 4 ? 4 : 2;
   static constexpr int small = bits - large;  // bits of the second plane
   static constexpr int parts = 8 / large;
-  static constexpr int planes = 1;
+  static constexpr int planes = parts;
   static constexpr bool interleaved = true;
-  static constexpr int large_words = d * large / 128;  // of a row, in one thread
-  static constexpr int words = large_words * (small > 0 ? 2 : 1);
-  static constexpr int large_channel_words = d * large / 256;  // of a token's channels
-  static constexpr int channel_words = large_channel_words * (small > 0 ? 2 : 1);
-  static constexpr float plane_factor(int /*plane*/) { return 16777216.0f; }
+  static constexpr int small_part = small > 0 ? d* small / 8 : d;  // channels of a part of it
+  static constexpr float plane_factor(int plane) {
+    return static_cast<float>(1 << (24 - large * plane));
+  }
 
-  // n words from channel c of the first part on, and what belongs to them, in the same places.
+  // A mask of n bits in both halves.
+  static constexpr uint32_t in_halves(int n, int shift) {
+    return ((1u << n) - 1) * 0x00010001u << shift;
+  }
+  // A code where those of a part lie.
+  static constexpr uint32_t in_part(int code, int part) {
+    return static_cast<uint32_t>(code) * 0x00010001u << (large * part);
+  }
+  // Codes of a part: of bytes 0 and 2 of x, with lowest bits y, and of bytes 1 and 3.
+  __device__ static uint32_t even(uint32_t x, uint32_t y, int part) {
+    const uint32_t high = x << small & in_halves(large, small + large * part);
+    return small > 0 ? high | (y & in_halves(small, large * part)) : high;
+  }
+  __device__ static uint32_t odd(uint32_t x, uint32_t y, int part) {
+    const uint32_t high = x >> (8 - small) & in_halves(large, small + large * part);
+    return small > 0 ? high | (y >> 8 & in_halves(small, large * part)) : high;
+  }
+
+  // n words from byte c of the first plane on, and the bits that belong to them, in the same
+  // places.
   template <int n, int all>
   __device__ static void load(const uint8_t* row, int c, uint32_t (&to)[all]) {
     uint32_t codes[n];
@@ -257,75 +263,115 @@ struct PlaneCodes {
 #pragma unroll
     for (int w = 0; w < n; ++w) to[w] = codes[w];
     if constexpr (small > 0) {
-      constexpr int part = d * small / 8;
+      load_words(row + d * large / 8 + c % small_part, codes);
 #pragma unroll
-      for (int w = 0; w < n; ++w) {
-        const int at = c + 4 * w;
-        const uint8_t* from = row + d * large / 8 + at % part;
-        to[n + w] = *reinterpret_cast<const uint32_t*>(from) >> (small * (at / part));
+      for (int w = 0; w < n; ++w) to[n + w] = codes[w] >> (small * (c / small_part));
+    }
+  }
+
+  static constexpr int row_words = d * large / 128;  // of the first plane, in one thread
+  static constexpr int words = row_words * (small > 0 ? 2 : 1);
+  __device__ static int base(int s, int t) {
+    return d / parts * (s % parts) + 4 * row_words * t + 4 * (s / parts);
+  }
+  __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
+    load<row_words>(row, 4 * row_words * t, to);
+  }
+  __device__ static uint32_t first(const uint32_t (&x)[words], int s) {
+    return even(x[s / parts], x[words - row_words + s / parts], s % parts);
+  }
+  __device__ static uint32_t second(const uint32_t (&x)[words], int s) {
+    return odd(x[s / parts], x[words - row_words + s / parts], s % parts);
+  }
+
+  static constexpr int channel_bytes = d * large / 64;  // of a token's channels
+  static constexpr int plane_words = (channel_bytes + 3) / 4;
+  static constexpr int channel_words = plane_words * (small > 0 ? 2 : 1);
+  __device__ static int channel(int j, int g) {
+    return d / parts * (j % parts) + channel_bytes * g + 2 * (j / parts);
+  }
+  __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
+    const int c = channel_bytes * g;
+    if constexpr (channel_bytes >= 4) {
+      load<plane_words>(row, c, to);
+    } else {
+      to[0] = *reinterpret_cast<const uint16_t*>(row + c);
+      if constexpr (small > 0) {
+        const uint8_t* from = row + d * large / 8 + c % small_part;
+        to[1] = *reinterpret_cast<const uint16_t*>(from) >> (small * (c / small_part));
       }
     }
   }
-  // Codes of part i % parts of word i / parts, one a byte.
-  template <int all>
-  __device__ static uint32_t codes(const uint32_t (&x)[all], int i) {
-    constexpr uint32_t ones = 0x01010101u;
-    constexpr int n = small > 0 ? all / 2 : all;
-    const int shift = large * (i % parts);
-    uint32_t code = x[i / parts] >> shift & ones * ((1 << large) - 1);
-    if constexpr (small > 0) {
-      code = code << small | (x[n + i / parts] >> shift & ones * ((1 << small) - 1));
-    }
-    return code;
-  }
-
-  __device__ static int base(int s, int t) {
-    return d / parts * (s % parts) + 4 * large_words * t + 4 * (s / parts);
-  }
-  __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
-    load<large_words>(row, 4 * large_words * t, to);
-  }
-  __device__ static uint32_t first(const uint32_t (&x)[words], int s) {
-    return codes(x, s) & 0x00ff00ffu;
-  }
-  __device__ static uint32_t second(const uint32_t (&x)[words], int s) {
-    return codes(x, s) >> 8 & 0x00ff00ffu;
-  }
-
-  __device__ static int channel(int j, int g) {
-    const int i = j / 2;
-    return d / parts * (i % parts) + 4 * large_channel_words * g + 4 * (i / parts) + 2 * (j % 2);
-  }
-  __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
-    load<large_channel_words>(row, 4 * large_channel_words * g, to);
-  }
-  // A byte's sign is 0, and fills the byte above it.
   __device__ static void pair(const uint32_t (&x)[channel_words],
                               const uint32_t (&y)[channel_words], int j, uint32_t& upper,
                               uint32_t& lower) {
-    const uint32_t a = codes(x, j / 2);
-    const uint32_t b = codes(y, j / 2);
-    upper = j % 2 == 0 ? bytes_and_signs_of<0xc480>(a, b) : bytes_and_signs_of<0xe6a2>(a, b);
-    lower = j % 2 == 0 ? bytes_and_signs_of<0xd591>(a, b) : bytes_and_signs_of<0xf7b3>(a, b);
+    const int i = j / parts;
+    const int w = i / 2;
+    constexpr int second_plane = channel_words - plane_words;
+    const auto both = [i](uint32_t a, uint32_t b) {
+      return i % 2 == 0 ? bytes_of<0x5410>(a, b) : bytes_of<0x7632>(a, b);
+    };
+    const uint32_t codes = both(x[w], y[w]);
+    const uint32_t lowest = both(x[second_plane + w], y[second_plane + w]);
+    upper = even(codes, lowest, j % parts);
+    lower = odd(codes, lowest, j % parts);
   }
 };
 
-template <int d>
-struct Codes<CodeKind::planes, 2, d> : PlaneCodes<2, d> {};
-template <int d>
-struct Codes<CodeKind::planes, 3, d> : PlaneCodes<3, d> {};
-template <int d>
-struct Codes<CodeKind::planes, 5, d> : PlaneCodes<5, d> {};
-template <int d>
-struct Codes<CodeKind::planes, 6, d> : PlaneCodes<6, d> {};
+template <int bits, int d>
+requires(bits < 8) struct Codes<CodeKind::planes, bits, d> : PlaneCodes<bits, d> {
+};
 
-// Whether there are whole words for each thread.
-template <class Values, int d>
-inline constexpr bool has_channel_words = Values::code_bits >= 4 ||
-                                          d*(Values::code_bits & 6) / 256 > 0;
+// The same codes in an order in which every step, and every tile of channels, lies within 32
+// channels: where a token has a scale for each 32.
+template <int bits, int d>
+struct GroupedCodes : Codes<CodeKind::planes, bits, d> {
+  using Plain = Codes<CodeKind::planes, bits, d>;
+  using Plain::channel_bytes, Plain::channel_words, Plain::parts, Plain::words;
+  static_assert(Plain::small == 0);
 
+  __device__ static int base(int s, int t) {
+    return d / parts * (s % parts) + 16 * (s / parts) + 4 * t;
+  }
+  __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      to[w] = *reinterpret_cast<const uint32_t*>(row + 16 * w + 4 * t);
+    }
+  }
+
+  __device__ static int channel(int j, int g) {
+    if constexpr (channel_bytes <= 4) {
+      return Plain::channel(j, g);
+    } else {
+      const int i = j / parts;
+      return d / parts * (j % parts) + 32 * (i / 2) + 4 * g + 2 * (i % 2);
+    }
+  }
+  __device__ static void load_channels(const uint8_t* row, int g, uint32_t (&to)[channel_words]) {
+    if constexpr (channel_bytes <= 4) {
+      Plain::load_channels(row, g, to);
+    } else {
+#pragma unroll
+      for (int w = 0; w < channel_words; ++w) {
+        to[w] = *reinterpret_cast<const uint32_t*>(row + 32 * w + 4 * g);
+      }
+    }
+  }
+};
+
+template <class Values, int d, bool grouped>
+struct CodesFor {
+  using Type = Codes<Values::kind, Values::code_bits, d>;
+};
 template <class Values, int d>
-using CodesOf = Codes<Values::kind, Values::code_bits, d>;
+struct CodesFor<Values, d, true> {
+  static_assert(Values::kind == CodeKind::planes && Values::group == 32);
+  using Type = GroupedCodes<Values::code_bits, d>;
+};
+template <class Values, int d>
+using CodesOf =
+    typename CodesFor<Values, d, Values::axis == ScaleAxis::token && (Values::group < d)>::Type;
 
 // Four neighbouring f16 as two operands, in the order of the codes' steps.
 template <class Order>
