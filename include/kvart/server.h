@@ -40,6 +40,9 @@ struct ServerOptions {
   size_t max_header_bytes = size_t{16} << 10;
   size_t max_body_bytes = size_t{16} << 20;
   size_t max_bodies_bytes = size_t{256} << 20;  // of all requests, until their prompts are tokens
+  // Of all answers that are made but not yet written; above it no more of them is made. Those that
+  // are being made then, as many as text_threads, come on top.
+  size_t max_answers_bytes = size_t{256} << 20;
   int text_threads = 2;      // tokenize and render templates; as many write long answers
   int max_text_jobs = 1024;  // that wait for them
   std::chrono::milliseconds header_timeout{10'000};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "model/file/printable.h"
 
@@ -53,6 +54,7 @@ void read_bias(Fields& fields, int32_t vocab, SamplingOptions* sampling) {
     return fields.fail("logit_bias", fmt::format("must have at most {} entries", max_biases));
   }
   std::vector<std::pair<int32_t, float>> list;
+  std::set<int32_t> seen;  // "5" and "05" are one token
   for (const auto& item : biases->items()) {
     int32_t token = 0;
     const std::string& key = item.key();
@@ -61,6 +63,9 @@ void read_bias(Fields& fields, int32_t vocab, SamplingOptions* sampling) {
     if (!right || token < 0 || token >= vocab) {
       return fields.fail("logit_bias",
                          fmt::format("its keys are token ids from 0 to {}", vocab - 1));
+    }
+    if (!seen.insert(token).second) {
+      return fields.fail("logit_bias", fmt::format("token {} is there twice", token));
     }
     const Json& value = item.value();
     const double bias = value.is_number() ? value.get<double>() : 1000;
@@ -105,7 +110,7 @@ void read_stream(Fields& fields, ApiRequest* request) {
   Fields inner(*options, "stream_options.");
   request->include_usage = inner.boolean("include_usage").value_or(false);
   request->continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
-  if (inner.error()) return fields.fail("stream_options", inner.error()->message);
+  if (inner.error()) return fields.fail_as(inner);
   if (!request->stream) return fields.fail("stream_options", "is for streams; set stream to true");
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
 
 namespace kvart::server {
 
@@ -32,8 +34,22 @@ void Hub::close_all() {
   }
 }
 
+void Hub::offer_room() {
+  if (wanting_room.empty() || !service.has_room()) return;
+  const auto all = std::exchange(wanting_room, {});
+  for (const auto& weak : all) {
+    net::post(*io, [weak] {
+      if (const auto connection = weak.lock()) connection->on_room();
+    });
+  }
+}
+
 Connection::Connection(Hub& hub, tcp::socket socket)
-    : hub_(hub), socket_(std::move(socket)), deadline_(*hub.io), held_(hub.service.bodies_bytes) {}
+    : hub_(hub),
+      socket_(std::move(socket)),
+      deadline_(*hub.io),
+      held_(hub.service.bodies_bytes),
+      unwritten_(hub.service.answers_bytes) {}
 
 Connection::~Connection() {
   close();
@@ -57,6 +73,9 @@ void Connection::close() {
   gone_ = true;
   leave_waiting();
   held_.set(0);
+  // The memory itself is held until the system has given up the write.
+  unwritten_.set(0);
+  hub_.offer_room();
   if (hub_.connections.erase(this) > 0) --hub_.service.connections;
   answer_.reset();
   disarm();
@@ -203,11 +222,12 @@ void Connection::write(std::string data) {
   if (phase_ == Phase::closed) return;
   if (writing_) {
     queue_ += data;
-    return;
+    return count_unwritten();
   }
   writing_ = true;
   out_ = std::move(data);
   sent_ = 0;
+  count_unwritten();
   write_some();
 }
 
@@ -224,18 +244,25 @@ void Connection::on_written(const boost::system::error_code& error, size_t count
   if (error) return close();
   sent_ += count;
   if (sent_ == out_.size() && !queue_.empty()) {
-    out_ = std::move(queue_);
-    queue_.clear();
+    std::string().swap(out_);
+    out_.swap(queue_);
     sent_ = 0;
+    count_unwritten();
   }
   if (sent_ < out_.size()) return write_some();
   writing_ = false;
-  out_.clear();
+  std::string().swap(out_);  // clear() would keep the memory as long as the connection is open
+  count_unwritten();
   disarm();
   if (complete_) return finish_response();
   // "Continue" is out: now for the body.
   if (phase_ == Phase::body) return arm(hub_.service.options().body_timeout);
   if (output_ready_) on_output();
+}
+
+void Connection::count_unwritten() {
+  unwritten_.set(out_.size() + queue_.size());
+  hub_.offer_room();
 }
 
 void Connection::finish_response() {

@@ -38,6 +38,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // Drops what it was doing; its generation is cancelled.
   void close();
+  // There is room for more of its answer.
+  void on_room();
   // Nothing of a request has come, or its answer is written.
   [[nodiscard]] bool is_idle() const {
     return (phase_ == Phase::idle || phase_ == Phase::lingering) && !writing_;
@@ -62,6 +64,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ApiRequest request;
     std::vector<std::vector<int32_t>> prompts;
   };
+  // What a job has made of an answer: nothing where there was no memory for it.
+  struct Made {
+    explicit Made(std::atomic<size_t>& sum) : count(sum) {}
+    std::optional<std::string> text;
+    bool no_room = false;
+    ByteCount count;  // of the text, until it goes to be written
+  };
 
   // Reading: connection.cpp.
   void read();
@@ -82,6 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write(std::string data);
   void write_some();
   void on_written(const boost::system::error_code& error, size_t count);
+  void count_unwritten();
   void finish_response();
   void linger();
 
@@ -95,6 +105,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_prepared(Prepared& prepared);
   void on_output();
   void start_poll();
+  void on_made_events(Made& made);
+  void on_made_body(Made& made);
+  void wait_for_room();
   void write_events(std::string events);
   void start_body();
   void respond(int status, std::string_view content_type, const std::string& body);
@@ -133,6 +146,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t sent_ = 0;
   std::string queue_;  // what follows out_
   bool writing_ = false;
+  ByteCount unwritten_;  // of out_ and queue_
+  bool wants_room_ = false;
 };
 
 }  // namespace kvart::server

@@ -27,6 +27,10 @@ bool same_ignoring_case(std::string_view a, std::string_view b) {
   return beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
 }
 
+ApiError no_room() {
+  return {503, "too many large answers wait for their clients to take them; try again later"};
+}
+
 }  // namespace
 
 // Of an answer: whether another request may follow.
@@ -55,6 +59,9 @@ std::optional<ApiError> Connection::check_request() {
   const auto path = path_of(view(message.target()));
   if (path) route_ = find_route(*path);
   if (message.count(http::field::host) > 1) return ApiError{400, "there are several Host headers"};
+  if (!http10_ && message.count(http::field::host) == 0) {
+    return ApiError{400, "there is no Host header"};
+  }
   if (hub_.loopback_only && !names_this_machine(host, options.host)) {
     return ApiError{403, "the Host header doesn't name this machine"};
   }
@@ -241,11 +248,13 @@ void Connection::on_output() {
   }
   output_ready_ = false;
   if (stream && answer_->is_long()) return start_poll();
+  if (stream && !hub_.service.has_room()) return wait_for_room();
   std::string events = answer_->poll();
   if (stream) return write_events(std::move(events));
   if (!answer_->finished()) return;
   if (answer_->failed()) return respond_error(*answer_->failed());
   if (answer_->is_long()) return start_body();
+  if (!hub_.service.has_room()) return respond_error(no_room());
   respond(200, json_type, answer_->body());
 }
 
@@ -265,40 +274,65 @@ void Connection::write_events(std::string events) {
 // the job is done it is the job's alone.
 void Connection::start_poll() {
   polling_ = true;
-  auto events = std::make_shared<std::optional<std::string>>();
-  net::post(hub_.answers, [self = shared_from_this(), answer = answer_, events]() mutable {
+  auto made = std::make_shared<Made>(hub_.service.answers_bytes);
+  net::post(hub_.answers, [self = shared_from_this(), answer = answer_, made]() mutable {
     Hub& hub = self->hub_;
+    made->no_room = !hub.service.has_room();
     try {
-      if (!self->gone_) *events = answer->poll();
+      if (!self->gone_ && !made->no_room) made->text = answer->poll();
+      if (made->text) made->count.set(made->text->size());
     } catch (const std::exception&) {  // the system has no memory for it
-      events->reset();
+      made->text.reset();
     }
     answer.reset();
-    net::post(*hub.io, [self = std::move(self), events = std::move(events)] {
-      self->polling_ = false;
-      if (self->phase_ != Phase::working) return;
-      if (!*events) return self->close();
-      self->write_events(std::move(**events));
-    });
+    net::post(*hub.io, [self = std::move(self), made] { self->on_made_events(*made); });
   });
 }
 
+void Connection::on_made_events(Made& made) {
+  polling_ = false;
+  made.count.set(0);
+  if (phase_ != Phase::working) return hub_.offer_room();
+  if (made.no_room) return wait_for_room();
+  if (!made.text) return close();
+  write_events(std::move(*made.text));
+  hub_.offer_room();
+}
+
 void Connection::start_body() {
-  auto body = std::make_shared<std::string>();
-  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer_), body]() mutable {
+  auto made = std::make_shared<Made>(hub_.service.answers_bytes);
+  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer_), made]() mutable {
     Hub& hub = self->hub_;
+    made->no_room = !hub.service.has_room();
     try {
-      if (!self->gone_) *body = answer->body();
+      if (!self->gone_ && !made->no_room) made->text = answer->body();
+      if (made->text) made->count.set(made->text->size());
     } catch (const std::exception&) {  // the system has no memory for it
-      body->clear();
+      made->text.reset();
     }
     answer.reset();
-    net::post(*hub.io, [self = std::move(self), body] {
-      if (self->phase_ != Phase::working) return;
-      if (body->empty()) return self->respond_error({503, "there is no memory for the answer now"});
-      self->respond(200, json_type, *body);
-    });
+    net::post(*hub.io, [self = std::move(self), made] { self->on_made_body(*made); });
   });
+}
+
+void Connection::on_made_body(Made& made) {
+  made.count.set(0);
+  if (phase_ != Phase::working) return hub_.offer_room();
+  if (made.no_room) return respond_error(no_room());
+  if (!made.text) return respond_error({503, "there is no memory for the answer now"});
+  respond(200, json_type, *made.text);
+}
+
+// Until then what is new waits in the engine, as for a client that takes nothing. Nothing of this
+// connection is being written meanwhile, so those that wait don't keep each other waiting.
+void Connection::wait_for_room() {
+  if (!std::exchange(wants_room_, true)) hub_.wanting_room.push_back(weak_from_this());
+  hub_.offer_room();  // there may be some again
+}
+
+void Connection::on_room() {
+  wants_room_ = false;
+  on_output();
 }
 
 void Connection::begin_stream() {

@@ -39,6 +39,10 @@ class Fields {
   void ignore(std::initializer_list<std::string_view> names);
   // A fault if the field is there and neither null, false, 0 nor empty.
   void refuse(std::string_view name, std::string_view why);
+  // What is wrong with an object inside.
+  void fail_as(const Fields& inner) {
+    if (!error_) error_ = inner.error_;
+  }
   void fail(std::string_view name, const std::string& what);  // "NAME: what"
 
   // The fields that nobody has asked for, the first hundred.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <unordered_map>
 #include <utility>  // before asio: boost 1.74 uses std::exchange without it
+#include <vector>
 
 #include "server/service.h"
 
@@ -28,11 +29,14 @@ struct Hub {
   // Closes the one that has waited for a request for longest; false: none waits.
   bool evict();
   void close_all();
+  // The streams that wait for room among the answers go on, if there is some.
+  void offer_room();
 
   Service service;
   std::shared_ptr<net::io_context> io;  // an engine's thread may post a last time when we are gone
   std::list<Connection*> waiting;       // for a request, the longest first
   std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
+  std::vector<std::weak_ptr<Connection>> wanting_room;
   std::atomic<int> text_jobs = 0;
   bool loopback_only = false;  // where it listens, whatever that was called
   // Last: their jobs use the rest. Prompts that are long in reading hold up no answer that is long

@@ -46,7 +46,10 @@ class Service {
 
   int64_t connections = 0;
   bool stopping = false;
-  std::atomic<size_t> bodies_bytes = 0;  // of all requests that are being read or prepared
+  std::atomic<size_t> bodies_bytes = 0;   // of all requests that are being read or prepared
+  std::atomic<size_t> answers_bytes = 0;  // made, but not yet written
+  // From any thread: whether more of an answer may be made.
+  [[nodiscard]] bool has_room() const { return answers_bytes < options_.max_answers_bytes; }
 
  private:
   [[nodiscard]] Json model_json(const std::string& name) const;

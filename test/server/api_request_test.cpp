@@ -244,6 +244,15 @@ TEST(Body, HostileTextIsRefusedWithTheReason) {
   }
   EXPECT_THAT(refused(deep).message, HasSubstr("nested"));
   EXPECT_THAT(refused(R"({"n": 1, "n": 2})").message, HasSubstr("twice"));
+  const ApiError biases = refused(completion(R"("logit_bias": {"005": 1, "5": 2})"));
+  EXPECT_EQ(biases.message, "logit_bias: token 5 is there twice");
+}
+
+TEST(Body, AFaultInsideStreamOptionsIsNamedOnce) {
+  const ApiError fault =
+      refused(completion(R"("stream": true, "stream_options": {"include_usage": 1})"));
+  EXPECT_EQ(fault.message, "stream_options.include_usage: must be true or false");
+  EXPECT_EQ(fault.param, "stream_options.include_usage");
 }
 
 TEST(Body, ManyKeysTakeLinearTime) {

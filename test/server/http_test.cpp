@@ -76,6 +76,8 @@ TEST(Http, ALineOfEveryStatus) {
   EXPECT_EQ(server.ask(get("/nothing")).status, 404);
   EXPECT_EQ(server.ask("GARBAGE\r\n\r\n").status, 400);
   EXPECT_EQ(server.ask("GET / HTTP/9.9\r\n\r\n").status, 400);
+  EXPECT_EQ(server.ask("GET /health HTTP/1.1\r\n\r\n").status, 400);  // no Host
+  EXPECT_EQ(server.ask("GET /health HTTP/1.0\r\n\r\n").status, 200);
   EXPECT_EQ(server.ask(get("http://localhost/health")).status, 404);
   EXPECT_EQ(
       server.ask(std::string("GET / HTTP/1.1\r\nHost: localhost\r\nX: \0\r\n\r\n", 41)).status,

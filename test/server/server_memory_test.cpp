@@ -72,6 +72,59 @@ TEST(ServerMemory, PromptsOfARequestShareItsLists) {
             prompts * 2000.0);  // copies would take 4000 bytes each, and 2064
 }
 
+std::string scored(bool stream, int choices) {
+  std::string prompt = "[97";
+  for (int i = 1; i < 500; ++i) prompt += ",97";
+  return post("/v1/completions", R"({"max_tokens":1,"echo":true,"logprobs":5,"n":)" +
+                                     std::to_string(choices) + R"(,"stream":)" +
+                                     (stream ? "true" : "false") + R"(,"prompt":)" + prompt + "]}");
+}
+
+TEST(ServerMemory, AnIdleConnectionHoldsNothingOfItsLastAnswer) {
+  const RunningServer server;
+  ASSERT_EQ(server.ask(get("/health")).status, 200);
+  RawClient client(server.port());
+  const std::size_t before = live_bytes;
+  ASSERT_TRUE(client.send(scored(false, 20)));
+  std::size_t bytes = 0;
+  for (std::string more = client.receive(); !more.empty(); more = client.receive(1000)) {
+    bytes += more.size();
+  }
+  EXPECT_GT(bytes, 300'000u);
+  for (int i = 0; i < 500 && live_bytes > before + 200'000; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_LT(live_bytes, before + 200'000);
+}
+
+// Answers that nobody takes: no more are made than the limit allows, and once there is room those
+// that had to wait go on.
+TEST(ServerMemory, AnswersThatNobodyTakesAreBounded) {
+  ServerOptions options;
+  options.max_answers_bytes = 100'000;
+  const RunningServer server(options);
+  RawClient lazy(server.port(), 4096);
+  ASSERT_TRUE(lazy.send(scored(false, 40)));
+  ASSERT_NE(lazy.receive(10'000), "");  // made, and being written
+  EXPECT_EQ(server.ask(scored(false, 1)).status, 503);
+  EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt":"a","max_tokens":3})")).status, 503);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+  RawClient streams[2] = {RawClient(server.port()), RawClient(server.port())};
+  ASSERT_TRUE(streams[0].send(scored(true, 1)));
+  ASSERT_TRUE(
+      streams[1].send(post("/v1/completions", R"({"prompt":"a","max_tokens":3,"stream":true})")));
+  for (RawClient& stream : streams) {
+    EXPECT_EQ(stream.response(300).body, "");  // the head alone
+  }
+  lazy.close();
+  for (RawClient& stream : streams) {
+    const Response response = stream.response();
+    EXPECT_TRUE(response.whole);
+    EXPECT_THAT(response.body, testing::HasSubstr("[DONE]"));
+  }
+  EXPECT_EQ(server.ask(scored(false, 1)).status, 200);
+}
+
 // The system has no memory for one connection, and for the next one it has.
 TEST(ServerMemory, AConnectionThatGetsNoneIsTheOnlyOneLost) {
   const RunningServer server;
