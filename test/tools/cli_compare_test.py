@@ -118,7 +118,7 @@ class Compare(Case):
             (["--max-kld", "0"], 2, ["int4 0.0037", "int4_g32"]),
             (["--min-needle", "0.25"], 0, ["keeps every limit"]),
             (["--min-needle", "1"], 2, ["int4_g32 0.25 is beyond --min-needle 1"]),
-            (["--min-needle", "1", "--max-kld", "0.01", "--policy", "int4", "f16"], 0, ["(3"]),
+            (["--min-needle", "1", "--max-kld", "0.01", "--policy", "int4"], 0, ["(2"]),
         ):
             found, text = self.run_json("compare", self.a, self.a, *gates, code=code)
             self.assertEqual(found["verdict"]["passed"], code == 0)
@@ -127,6 +127,8 @@ class Compare(Case):
 
     def test_gates_that_cannot_be_held(self):
         d = self.report("d.json", DIVERGENCE)
+        alone = self.report("alone.json", DIVERGENCE, divergence=DIVERGENCE["divergence"][:1])
+        self.refused("compare", alone, alone, "--max-kld", "1", words=["alone.json", "--max-kld"])
         self.refused("compare", d, d, "--min-needle", "0.5", words=["kvart eval needle", "d.json"])
         self.refused("compare", d, d, "--max-kld", "1", "--policy", "int9",
                      words=["int9 wasn't measured", "f16, int4, int4_g32"])

@@ -47,13 +47,17 @@ Status run_gate(const ReportFile& file, const GateOptions& options, const Gate& 
       policies.push_back(policy->get<std::string>());
       if (!is_asked_for(options, policies.back())) continue;
       const auto value = gate.value(row);
-      // The first policy is what the others diverge from, so it has no value.
-      if (!value && &row == &table->rows.front() && options.policies.size() != 1) continue;
+      // The first policy is what the others diverge from: it has no value.
+      const bool is_reference = gate.table == "divergence" && &row == &table->rows.front();
+      if (!value && is_reference && options.policies.empty()) continue;
       rows.push_back({gate.option, policies.back(), value, gate.limit,
                       value.has_value() && gate.passes(*value, gate.limit)});
     }
   }
-  if (!has_table || policies.empty()) {
+  const bool is_checked = std::any_of(rows.begin(), rows.end(), [&](const GateRow& checked) {
+    return checked.gate == gate.option;
+  });
+  if (!has_table || policies.empty() || (options.policies.empty() && !is_checked)) {
     return Error{ErrorCode::not_found,
                  fmt::format("{}: has nothing that {} could be held against; `{} --json FILE` "
                              "writes it",
