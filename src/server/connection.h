@@ -104,12 +104,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static Prepared prepare(const Service& service, Action action, std::string_view body);
   void on_prepared(Prepared& prepared);
   void on_output();
+  void make(std::shared_ptr<Answer> answer, std::string (Answer::*text)(),
+            void (Connection::*on_made)(Made&));
   void start_poll();
   void on_made_events(Made& made);
   void on_made_body(Made& made);
   void wait_for_room();
   void write_events(std::string events);
-  void start_body();
   void respond(int status, std::string_view content_type, const std::string& body);
   void respond_error(const ApiError& error);
   void begin_stream();

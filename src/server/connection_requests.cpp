@@ -253,7 +253,7 @@ void Connection::on_output() {
   if (stream) return write_events(std::move(events));
   if (!answer_->finished()) return;
   if (answer_->failed()) return respond_error(*answer_->failed());
-  if (answer_->is_long()) return start_body();
+  if (answer_->is_long()) return make(std::move(answer_), &Answer::body, &Connection::on_made_body);
   if (!hub_.service.has_room()) return respond_error(no_room());
   respond(200, json_type, answer_->body());
 }
@@ -270,23 +270,29 @@ void Connection::write_events(std::string events) {
   if (output_ready_) on_output();
 }
 
-// Long events and bodies are written where they hold up nobody. The answer stays here, but until
-// the job is done it is the job's alone.
-void Connection::start_poll() {
-  polling_ = true;
+// Long events and bodies are written where they hold up nobody. An answer that stays here as well
+// is the job's alone until that is done.
+void Connection::make(std::shared_ptr<Answer> answer, std::string (Answer::*text)(),
+                      void (Connection::*on_made)(Made&)) {
   auto made = std::make_shared<Made>(hub_.service.answers_bytes);
-  net::post(hub_.answers, [self = shared_from_this(), answer = answer_, made]() mutable {
+  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer), made, text,
+                           on_made]() mutable {
     Hub& hub = self->hub_;
     made->no_room = !hub.service.has_room();
     try {
-      if (!self->gone_ && !made->no_room) made->text = answer->poll();
+      if (!self->gone_ && !made->no_room) made->text = (*answer.*text)();
       if (made->text) made->count.set(made->text->size());
     } catch (const std::exception&) {  // the system has no memory for it
       made->text.reset();
     }
     answer.reset();
-    net::post(*hub.io, [self = std::move(self), made] { self->on_made_events(*made); });
+    net::post(*hub.io, [self = std::move(self), made, on_made] { (*self.*on_made)(*made); });
   });
+}
+
+void Connection::start_poll() {
+  polling_ = true;
+  make(answer_, &Answer::poll, &Connection::on_made_events);
 }
 
 void Connection::on_made_events(Made& made) {
@@ -297,22 +303,6 @@ void Connection::on_made_events(Made& made) {
   if (!made.text) return close();
   write_events(std::move(*made.text));
   hub_.offer_room();
-}
-
-void Connection::start_body() {
-  auto made = std::make_shared<Made>(hub_.service.answers_bytes);
-  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer_), made]() mutable {
-    Hub& hub = self->hub_;
-    made->no_room = !hub.service.has_room();
-    try {
-      if (!self->gone_ && !made->no_room) made->text = answer->body();
-      if (made->text) made->count.set(made->text->size());
-    } catch (const std::exception&) {  // the system has no memory for it
-      made->text.reset();
-    }
-    answer.reset();
-    net::post(*hub.io, [self = std::move(self), made] { self->on_made_body(*made); });
-  });
 }
 
 void Connection::on_made_body(Made& made) {
