@@ -361,19 +361,27 @@ void CpuAttention::span_partial(const Job& job, const Tile& tile, int span, int 
   part.clear(rows, head_dim);
   const int first = std::max(first_block_of(span), tile.first_block);
   const int end = std::min(first_block_of(span + 1), tile.block + 1);
+  if (first >= end) return;
+  SideBytes k = side_bytes(job, tile, first, k_side);
+  SideBytes v = side_bytes(job, tile, first, v_side);
   for (int block = first; block < end; ++block) {
     const int tokens = tokens_of(tile, block);
-    Upcoming next_k, next_v;
+    SideBytes next_k{}, next_v{};
+    Upcoming coming_k, coming_v;
     if (block + 1 < next_end) {
       const int next_tokens = tokens_of(tile, block + 1);
-      next_k = upcoming(side_bytes(job, tile, block + 1, k_side), head_dim, next_tokens);
-      next_v = upcoming(side_bytes(job, tile, block + 1, v_side), head_dim, next_tokens);
+      next_k = side_bytes(job, tile, block + 1, k_side);
+      next_v = side_bytes(job, tile, block + 1, v_side);
+      coming_k = upcoming(next_k, head_dim, next_tokens);
+      coming_v = upcoming(next_v, head_dim, next_tokens);
     }
-    block_scores(side_bytes(job, tile, block, k_side), rows, head_dim, tokens, s, next_k);
+    block_scores(k, rows, head_dim, tokens, s, coming_k);
     const bool partial = visible_ranges(tile, job.group, job.params.window, block, s.visible);
     kernels_.softmax(s.scores, rows, partial ? s.visible : nullptr, job.params.scale,
                      job.params.soft_cap, part.state, s.factor);
-    block_sums(side_bytes(job, tile, block, v_side), rows, head_dim, tokens, s, part.o, next_v);
+    block_sums(v, rows, head_dim, tokens, s, part.o, coming_v);
+    k = next_k;
+    v = next_v;
   }
 }
 

@@ -15,7 +15,8 @@ constexpr int packed_rows = 4;
 
 // Registers of words from stored bytes: widen() takes 16 bytes that a caller has put together,
 // load() those of a row from byte c on. Words are code + zero: what that adds to a sum is zero
-// times the sum of the row that the codes are multiplied with.
+// times the sum of the row that the codes are multiplied with. rows_of_four_tokens: rows of which
+// the registers hold the sums for four tokens, beside those that the words are made in.
 inline __m128i load_16(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
@@ -23,6 +24,7 @@ inline __m128i load_16(const uint8_t* p) {
 struct SignedByteWords {
   static constexpr int parts = 1;  // words of a byte
   static constexpr int zero = 0;
+  static constexpr int rows_of_four_tokens = 3;
   static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepi8_epi16(bytes); }
   static void load(const uint8_t* row, int c, int /*head_dim*/, __m256i* words) {
     widen(load_16(row + c), words);
@@ -32,6 +34,7 @@ struct SignedByteWords {
 struct ByteWords {
   static constexpr int parts = 1;
   static constexpr int zero = 128;
+  static constexpr int rows_of_four_tokens = 3;
   static void widen(__m128i bytes, __m256i* words) { words[0] = _mm256_cvtepu8_epi16(bytes); }
   static void load(const uint8_t* row, int c, int /*head_dim*/, __m256i* words) {
     widen(load_16(row + c), words);
@@ -41,6 +44,7 @@ struct ByteWords {
 struct NibbleWords {
   static constexpr int parts = 2;
   static constexpr int zero = 8;
+  static constexpr int rows_of_four_tokens = 3;
   static void widen(__m128i bytes, __m256i* words) {
     const __m256i both = _mm256_cvtepu8_epi16(bytes);
     words[0] = _mm256_and_si256(both, _mm256_set1_epi16(15));
@@ -57,6 +61,7 @@ template <int low_bits>
 struct NibbleAndLowWords {
   static constexpr int parts = 2;
   static constexpr int zero = 8 << low_bits;
+  static constexpr int rows_of_four_tokens = 2;
   static void load(const uint8_t* row, int c, int head_dim, __m256i* words) {
     const int plane_bytes = head_dim / 8 * low_bits;
     const uint8_t* plane = row + head_dim / 2;
@@ -125,24 +130,20 @@ inline __m128i four_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
 }
 
-// Scores of a row and of the one behind it, of two tokens each, from (row, token) sums.
-inline void store_two_rows(__m128i sums, const float* step, const float* added, const int* zeros,
-                           float* s, bool second) {
-  const __m128i left =
-      _mm_sub_epi32(sums, _mm_set_epi32(zeros[second], zeros[second], zeros[0], zeros[0]));
-  const __m128 scores =
-      _mm_fmadd_ps(_mm_cvtepi32_ps(left), _mm_set_ps(step[second], step[second], step[0], step[0]),
-                   _mm_set_ps(added[second], added[second], added[0], added[0]));
-  _mm_storel_pi(reinterpret_cast<__m64*>(s), scores);
-  if (second) _mm_storeh_pi(reinterpret_cast<__m64*>(s + score_stride), scores);
+constexpr int fetched_tokens = 8;  // of scores, between two times that something is fetched
+
+// Tokens of a tile of scores: as many as there are registers for their sums, beside those that put
+// the words together.
+template <class Words>
+constexpr int tokens_of_tile(int rows) {
+  return rows <= Words::rows_of_four_tokens ? 4 : 2;
 }
 
-// Scores of `rows` rows and two or, where there are at most two rows, four tokens.
+// The sums of `rows` rows and two or four tokens, kept as integers where their scores will be.
 template <class Words, int rows>
-inline void packed_scores_tile(const int16_t* q, const float* step, const float* added,
-                               const int* zeros, int head_dim, const uint8_t* k, size_t row_bytes,
+inline void packed_scores_tile(const int16_t* q, int head_dim, const uint8_t* k, size_t row_bytes,
                                float* s) {
-  constexpr int tokens = rows <= 2 ? 4 : 2;
+  constexpr int tokens = tokens_of_tile<Words>(rows);
   __m256i sum[rows][tokens];
   for (int r = 0; r < rows; ++r) {
     for (int t = 0; t < tokens; ++t) sum[r][t] = _mm256_setzero_si256();
@@ -150,15 +151,13 @@ inline void packed_scores_tile(const int16_t* q, const float* step, const float*
   const int part_words = head_dim / Words::parts;
   int c = 0;
   do {  // at least once: the sums then never leave their registers
-    __m256i words[tokens][Words::parts];
     for (int t = 0; t < tokens; ++t) {
-      Words::load(k + t * row_bytes, c, head_dim, words[t]);
-    }
-    for (int part = 0; part < Words::parts; ++part) {
-      for (int r = 0; r < rows; ++r) {
-        const __m256i query = load_words(q + r * head_dim + part * part_words + c);
-        for (int t = 0; t < tokens; ++t) {
-          sum[r][t] = add_products(sum[r][t], query, words[t][part]);
+      __m256i words[Words::parts];
+      Words::load(k + t * row_bytes, c, head_dim, words);
+      for (int part = 0; part < Words::parts; ++part) {
+        for (int r = 0; r < rows; ++r) {
+          const __m256i query = load_words(q + r * head_dim + part * part_words + c);
+          sum[r][t] = add_products(sum[r][t], words[part], query);
         }
       }
     }
@@ -166,17 +165,27 @@ inline void packed_scores_tile(const int16_t* q, const float* step, const float*
   } while (c < part_words);
   if constexpr (tokens == 4) {
     for (int r = 0; r < rows; ++r) {
-      const __m128i sums = _mm_sub_epi32(four_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]),
-                                         _mm_set1_epi32(zeros[r]));
-      _mm_storeu_ps(s + r * score_stride, _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_set1_ps(step[r]),
-                                                       _mm_set1_ps(added[r])));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(s + r * score_stride),
+                       four_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
     }
   } else {
     for (int r = 0; r < rows; r += 2) {
       const int second = r + 1 < rows ? r + 1 : r;
-      store_two_rows(four_sums(sum[r][0], sum[r][1], sum[second][0], sum[second][1]), step + r,
-                     added + r, zeros + r, s + r * score_stride, second != r);
+      const __m128i sums = four_sums(sum[r][0], sum[r][1], sum[second][0], sum[second][1]);
+      float* row = s + r * score_stride;
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(row), sums);
+      if (second == r) break;
+      _mm_storeh_pi(reinterpret_cast<__m64*>(row + score_stride), _mm_castsi128_ps(sums));
     }
+  }
+}
+
+// Scores of a row from its sums: less what the words' zero added to each.
+inline void sums_to_scores(int zeros, float step, float added, int tokens, float* s) {
+  for (int t = 0; t < tokens; t += vec_lanes) {
+    const __m256i sums = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(s + t));
+    const Vec whole = to_float(_mm256_sub_epi32(sums, _mm256_set1_epi32(zeros)));
+    store(s + t, fma(whole, broadcast(step), broadcast(added)));
   }
 }
 
@@ -185,15 +194,17 @@ inline void packed_scores(const int16_t* q, const float* step, const float* adde
   Fetching fetching(next, rows * k.tokens);
   with_score_words(k.packing, [&]<class Words>(Words) {
     for_row_groups<packed_rows, true>(rows, [&]<int n>(int r) {
-      constexpr int tokens = n <= 2 ? 4 : 2;
+      constexpr int tokens = tokens_of_tile<Words>(n);
       const int16_t* query = q + static_cast<size_t>(r) * head_dim;
-      int zeros[n];
-      for (int i = 0; i < n; ++i) zeros[i] = zero_sum<Words>(query + i * head_dim, head_dim);
       float* row = s + static_cast<size_t>(r) * score_stride;
       for (int t = 0; t < k.tokens; t += tokens) {
-        fetching.ahead_of(n * tokens);
-        packed_scores_tile<Words, n>(query, step + r, added + r, zeros, head_dim,
-                                     k.codes + t * k.row_bytes, k.row_bytes, row + t);
+        if (t % fetched_tokens == 0) fetching.ahead_of(n * fetched_tokens);
+        packed_scores_tile<Words, n>(query, head_dim, k.codes + t * k.row_bytes, k.row_bytes,
+                                     row + t);
+      }
+      for (int i = 0; i < n; ++i) {
+        sums_to_scores(zero_sum<Words>(query + i * head_dim, head_dim), step[r + i], added[r + i],
+                       k.tokens, row + i * score_stride);
       }
     });
   });
@@ -207,11 +218,12 @@ template <class Words, int rows, int groups>
                                         int byte, float* o) {
   constexpr int vecs = 2 * groups;
   __m256i sum[rows][vecs];
-  for (int r = 0; r < rows; ++r) {
-    for (int i = 0; i < vecs; ++i) sum[r][i] = _mm256_setzero_si256();
+  for (int r = 0; r < rows; ++r) {  // less what the words' zero adds
+    for (int i = 0; i < vecs; ++i) sum[r][i] = _mm256_set1_epi32(-zeros[r]);
   }
   const uint8_t* codes = v.codes + byte;
-  for (int t = 0; t < v.tokens; t += 2, codes += 2 * v.row_bytes) {
+  int t = 0;
+  do {  // at least once: the sums then never leave their registers
     __m256i words[vecs];
     for (int g = 0; g < groups; ++g) {
       // Bytes of two tokens side by side.
@@ -232,13 +244,15 @@ template <class Words, int rows, int groups>
       const __m256i pair = broadcast_pair(p + r * score_stride + t);
       for (int i = 0; i < vecs; ++i) sum[r][i] = add_products(sum[r][i], pair, words[i]);
     }
-  }
+    t += 2;
+    codes += 2 * v.row_bytes;
+  } while (t < v.tokens);
   for (int r = 0; r < rows; ++r) {
+    const SumsToOutput join = joins[r];  // a copy, which what is stored can't change
     for (int i = 0; i < vecs; ++i) {
       const int channel =
           Words::parts == 1 ? byte + 8 * i : byte + i / 2 * 8 + i % 2 * (head_dim / 2);
-      const __m256i left = _mm256_sub_epi32(sum[r][i], _mm256_set1_epi32(zeros[r]));
-      joins[r].join(to_float(left), channel, o + r * head_dim);
+      join.join(to_float(sum[r][i]), channel, o + r * head_dim);
     }
   }
 }
