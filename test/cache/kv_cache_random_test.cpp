@@ -13,6 +13,7 @@
 
 #include "cache/cache_fixture.h"
 #include "cache/kv_cache.h"
+#include "rounds.h"
 
 namespace kvart {
 namespace {
@@ -476,7 +477,7 @@ class KvCacheRandom : public testing::TestWithParam<Setting> {};
 
 TEST_P(KvCacheRandom, AgreesWithTheModel) {
   const Setting& setting = GetParam();
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
+  for (uint64_t seed = 1; seed <= uint64_t{rounds_of(4)}; ++seed) {
     RandomRun run(setting.cache, seed);
     for (int step = 0; step < setting.steps / 4; ++step) {
       run.step();

@@ -9,6 +9,7 @@
 
 #include "cache/cache_fixture.h"
 #include "cache/kv_cache.h"
+#include "rounds.h"
 
 namespace kvart {
 namespace {
@@ -145,7 +146,7 @@ TEST(KvCacheStart, WhatFitsThePlanIsNeverRefusedForWhatIsCached) {
   int64_t refused = 0;
   int64_t hits = 0;
   int64_t restored = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < rounds_of(400); ++i) {
     Shape shape;
     shape.windows = windows[static_cast<size_t>(pick(0, 8))];
     shape.sinks = static_cast<int>(pick(0, 3));
@@ -164,9 +165,9 @@ TEST(KvCacheStart, WhatFitsThePlanIsNeverRefusedForWhatIsCached) {
     hits += run.hits();
     restored += run.cache().stats().swapped_in_blocks;
   }
-  EXPECT_GT(refused, 200);
-  EXPECT_GT(hits, 200);
-  EXPECT_GT(restored, 200);
+  EXPECT_GT(refused, rounds_of(200));
+  EXPECT_GT(hits, rounds_of(200));
+  EXPECT_GT(restored, rounds_of(200));
 }
 
 // The figures of a model with a window of 512: with one sequence's memory a prompt of any length

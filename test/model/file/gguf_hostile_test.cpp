@@ -9,6 +9,7 @@
 #include "gguf_writer.h"
 #include "model/file/gguf.h"
 #include "model/file/weight_blocks.h"
+#include "rounds.h"
 
 namespace kvart {
 namespace {
@@ -396,7 +397,7 @@ TEST(GgufHostile, RandomChangesEndInAResult) {
   const auto original = rich_file();
   std::mt19937_64 random(20240229);
   int accepted = 0;
-  constexpr int rounds = 40000;
+  constexpr int rounds = rounds_of(40000);
   for (int round = 0; round < rounds; ++round) {
     std::vector<uint8_t> bytes = original;
     const uint64_t changes = 1 + random() % 4;

@@ -1,5 +1,6 @@
 // safetensors files: right ones in every arrangement, and wrong ones in every field.
 #include "model/file/safetensors.h"
+#include "rounds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -186,7 +187,7 @@ TEST(Safetensors, RandomChangesEndInAResult) {
                              20);
   std::mt19937 random(1);
   int accepted = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < rounds_of(20000); ++i) {
     auto bytes = right;
     for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
       bytes[random() % bytes.size()] = static_cast<uint8_t>(random());

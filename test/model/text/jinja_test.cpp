@@ -9,6 +9,7 @@
 #include <random>
 
 #include "cpu_time.h"
+#include "rounds.h"
 
 namespace kvart::jinja {
 namespace {
@@ -381,7 +382,7 @@ TEST(Jinja, RandomDamageIsHarmless) {
   Options few = patient();
   few.limits.work = 1'000'000;
   int rendered = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < rounds_of(20000); ++i) {
     std::string damaged = source;
     for (unsigned n = random() % 4 + 1; n > 0; --n) {
       const std::size_t at = random() % damaged.size();
@@ -402,7 +403,7 @@ TEST(Jinja, RandomDamageIsHarmless) {
       ASSERT_THAT(text.error().message, HasSubstr("chat template, line ")) << damaged;
     }
   }
-  EXPECT_GT(rendered, 500);
+  EXPECT_GT(rendered, rounds_of(500));
 }
 
 }  // namespace

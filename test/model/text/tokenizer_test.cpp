@@ -19,6 +19,7 @@
 #include "model/text/tokenizer_presets.h"
 #include "model/text/tokenizer_split.h"
 #include "model/text/tokenizer_utf8.h"
+#include "rounds.h"
 
 namespace kvart {
 namespace {
@@ -309,7 +310,7 @@ TEST(TokenizerEncode, TheAddedLookBehindChangesNoPiece) {
   pattern.erase(pattern.find(added), added.size());
   std::mt19937 random(11);
   const std::string blanks(1100, ' ');
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < rounds_of(4000); ++round) {
     std::string text;
     for (uint32_t i = 0, length = random() % 24; i < length; ++i) {
       const std::string_view all = " \n\r\ta!1'";
@@ -387,7 +388,7 @@ TEST(StreamDecoderTest, C28InvalidBytesNeverStall) {
 TEST(StreamDecoderTest, C28JoinedDeltasEqualTheFullDecode) {
   const Tokenizer tokenizer = made(chat_vocabulary());
   std::mt19937 random(7);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < rounds_of(2000); ++round) {
     std::vector<int32_t> ids(random() % 12);
     for (int32_t& id : ids) {
       const int32_t pool[] = {0xF0, 0x9F,     0x99,      0x82,
