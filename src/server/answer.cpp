@@ -11,7 +11,7 @@ namespace kvart::server {
 
 namespace {
 
-// null while it goes on.
+// null while it goes on, and where it is cut off.
 Json finish_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::none:
@@ -22,9 +22,8 @@ Json finish_name(FinishReason reason) {
       return "length";
     case FinishReason::deadline:
     case FinishReason::cancelled:
-      return "abort";
     case FinishReason::error:
-      return "error";
+      break;  // those are faults
   }
   return nullptr;
 }
@@ -52,7 +51,7 @@ std::optional<ApiError> fault_of(const GenerationOutput& output) {
       return ApiError{503, "the server is shutting down; the request was cancelled"};
     }
     if (choice.finish == FinishReason::deadline) {
-      return ApiError{503, "the request's time is over"};
+      return ApiError{504, "the request's time is over (timeout)"};
     }
   }
   return std::nullopt;
@@ -89,6 +88,7 @@ std::optional<ApiError> Answer::submit(Engine& engine, std::vector<std::vector<i
     }
     wanted.choices = request_.choices;
     wanted.priority = request_.priority;
+    if (request_.timeout) wanted.deadline = head_.asked + *request_.timeout;
     wanted.salt = salt;
     auto generation = engine.submit(std::move(wanted), notify);
     if (!generation.ok()) return api_error(generation.error());

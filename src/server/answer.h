@@ -1,6 +1,7 @@
 // Answer: what comes out of the engine for one request, as a body or as events of a stream.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,10 +17,11 @@
 
 namespace kvart::server {
 
-// What an answer is called.
+// What an answer is called, and when it was asked for.
 struct AnswerHead {
   std::string id;
   int64_t created_s = 0;  // since 1970
+  std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
 };
 
 // One generation for each prompt; choices count on through all of them. Of one thread at a time.

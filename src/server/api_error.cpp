@@ -31,6 +31,8 @@ const char* type_name(int status) {
       return "NotImplementedError";
     case 503:
       return "ServiceUnavailableError";
+    case 504:
+      return "GatewayTimeoutError";
     default:
       return "InternalServerError";
   }

@@ -137,6 +137,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool http10_ = false;
   bool head_only_ = false;
   std::string more_head_;  // further header lines of the answer
+  std::chrono::steady_clock::time_point asked_;  // all of it was there
 
   // Of the answer.
   std::shared_ptr<Answer> answer_;

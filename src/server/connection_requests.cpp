@@ -110,6 +110,7 @@ bool Connection::on_header() {
 void Connection::on_request() {
   Service& service = hub_.service;
   const auto& message = parser_->get();
+  asked_ = std::chrono::steady_clock::now();
   if (message.method() == http::verb::options) {
     const std::string_view wanted = view(message[http::field::access_control_request_headers]);
     more_head_ += fmt::format(
@@ -222,7 +223,8 @@ void Connection::on_prepared(Prepared& prepared) {
   ApiRequest& request = prepared.request;
   if (!request.seed) request.seed = service.random_seed();
   const std::string salt = service.salt(key_, request.cache_salt);
-  AnswerHead head = service.new_head(request);
+  request.timeout = service.timeout(request);
+  AnswerHead head = service.new_head(request, asked_);
   answer_ = std::make_shared<Answer>(service.model(), std::move(request), std::move(head));
   // From the engine's thread.
   const auto notify = [weak = weak_from_this(), io = hub_.io] {
@@ -354,6 +356,8 @@ void Connection::respond(int status, std::string_view content_type, const std::s
 
 void Connection::respond_error(const ApiError& error) {
   if (error.status == 503) more_head_ += "Retry-After: 1\r\n";
+  // OpenAI's clients would ask again, and take the time that they have limited several times.
+  if (error.status == 504) more_head_ += "X-Should-Retry: false\r\n";
   respond(error.status, json_type, error_body(error));
 }
 

@@ -38,6 +38,7 @@ Status check_options(const ServerOptions& options) {
   if (options.port < 0 || options.port > 65535) return invalid("port must be 0 to 65535");
   if (options.model_names.empty()) return invalid("a served model needs a name");
   if (options.max_connections < 1) return invalid("max_connections must be 1 or more");
+  if (options.request_timeout.count() < 0) return invalid("request_timeout must be 0 or more");
   if (options.text_threads < 1 || options.text_threads > 64) {
     return invalid("text_threads must be 1 to 64");
   }

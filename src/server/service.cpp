@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "server/logprobs.h"
 #include "server/metrics.h"
 
@@ -43,10 +45,17 @@ void Service::log(std::string_view line) const {
   if (options_.log) options_.log(line);
 }
 
-AnswerHead Service::new_head(const ApiRequest& request) {
+AnswerHead Service::new_head(const ApiRequest& request,
+                             std::chrono::steady_clock::time_point asked) {
   const std::string part =
       request.id.empty() ? fmt::format("{:016x}{:016x}", random_(), random_()) : request.id;
-  return {(request.chat ? "chatcmpl-" : "cmpl-") + part, now_s()};
+  return {(request.chat ? "chatcmpl-" : "cmpl-") + part, now_s(), asked};
+}
+
+std::optional<std::chrono::milliseconds> Service::timeout(const ApiRequest& request) const {
+  const auto most = options_.request_timeout;
+  if (most.count() == 0) return request.timeout;
+  return std::min(request.timeout.value_or(most), most);
 }
 
 std::string Service::salt(size_t key, const std::string& cache_salt) const {

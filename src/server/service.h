@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -29,7 +30,10 @@ class Service {
   [[nodiscard]] Engine& engine() const { return engine_; }
   void log(std::string_view line) const;
 
-  [[nodiscard]] AnswerHead new_head(const ApiRequest& request);
+  [[nodiscard]] AnswerHead new_head(const ApiRequest& request,
+                                    std::chrono::steady_clock::time_point asked);
+  // How long it may take: as it asks for, and no longer than the server allows.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> timeout(const ApiRequest& request) const;
   [[nodiscard]] uint64_t random_seed() { return random_(); }
   // Under which cached prefixes are shared. key: which API key came with the request.
   [[nodiscard]] std::string salt(size_t key, const std::string& cache_salt) const;

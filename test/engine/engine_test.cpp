@@ -281,6 +281,22 @@ TEST(Engine, DeadlinesEndWhatIsLate) {
   const auto reader = Reader::submit(*engine, request);
   reader->read_all();
   EXPECT_EQ(reader->answer().finish, FinishReason::deadline);
+  // In the middle of its choices' answers, whether its reader takes them or not.
+  request.choices = 2;
+  for (const bool reads : {true, false}) {
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+    const auto late = Reader::submit(*engine, request);
+    if (!reads) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    late->read_all();
+    for (const Answer& answer : late->answers()) {
+      EXPECT_EQ(answer.finish, FinishReason::deadline);
+      EXPECT_LT(answer.tokens.size(), 400u);
+    }
+    EXPECT_GE(std::chrono::steady_clock::now(), *request.deadline);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    EXPECT_EQ(stats.session.pages_referenced + stats.session.slots_referenced, 0);
+  }
 }
 
 TEST(Engine, DrainingRefusesNewOnesAndEndsTheRest) {

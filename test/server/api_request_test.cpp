@@ -107,7 +107,8 @@ TEST(Fields, NumbersAtTheEdgesOfTypes) {
                                           "min_p",
                                           "repetition_penalty",
                                           "presence_penalty",
-                                          "frequency_penalty"};
+                                          "frequency_penalty",
+                                          "timeout"};
   const std::vector<std::string> values = {"-1",
                                            "-2147483648",
                                            "2147483647",

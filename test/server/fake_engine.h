@@ -46,7 +46,7 @@ class FakeGeneration : public Generation {
   bool tick() {
     std::unique_lock lock(mutex_);
     if (finished_) return true;
-    if (!cancelled_ && untaken_ >= untaken_max_) return false;
+    if (!cancelled_ && !is_late() && untaken_ >= untaken_max_) return false;
     if (!begun_ && request_.options.prompt_logprobs >= 0) score_prompt();
     begun_ = true;
     for (size_t i = 0; i < done_.size(); ++i) step(i);
@@ -85,9 +85,17 @@ class FakeGeneration : public Generation {
     output_.choices.emplace_back().choice = static_cast<int>(choice);
     return output_.choices.back();
   }
+  [[nodiscard]] bool is_late() const {
+    return request_.deadline && std::chrono::steady_clock::now() >= *request_.deadline;
+  }
   void step(size_t i) {
     if (ended_[i]) return;
     ChoiceOutput& out = entry(i);
+    if (is_late()) {
+      out.finish = FinishReason::deadline;
+      ended_[i] = true;
+      return;
+    }
     if (cancelled_ || fails_) {
       out.finish = fails_ ? FinishReason::error : FinishReason::cancelled;
       if (fails_) output_.error = error_;
