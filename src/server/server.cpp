@@ -136,7 +136,7 @@ class HttpServer : public Server {
         if (!accepting_ && acceptor_.is_open()) accept();
         hub_.io->run();
       } catch (const std::exception& error) {  // of a system without memory
-        note_lost(error);
+        hub_.service.note_lost("a connection", error);
       }
     }
     if (drainer_.joinable()) drainer_.join();
@@ -152,15 +152,6 @@ class HttpServer : public Server {
   }
 
  private:
-  // There may be none for the line either.
-  void note_lost(const std::exception& error) noexcept {
-    try {
-      hub_.service.log(fmt::format("a connection was lost: {}", error.what()));
-    } catch (const std::exception&) {
-      return;
-    }
-  }
-
   // What ends with an exception before it waits again, run() does once more.
   void accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
@@ -212,7 +203,7 @@ class HttpServer : public Server {
     // The engine waits for what runs; it must not hold up what is being answered.
     drainer_ = std::thread([this, time] {
       hub_.service.engine().drain(std::chrono::steady_clock::now() + time);
-      net::post(*hub_.io, [this] {
+      hub_.post_back([this] {
         boost::system::error_code ignored;
         acceptor_.close(ignored);
         flush(std::chrono::steady_clock::now() + flush_time);

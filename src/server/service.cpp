@@ -45,6 +45,14 @@ void Service::log(std::string_view line) const {
   if (options_.log) options_.log(line);
 }
 
+void Service::note_lost(std::string_view what, const std::exception& error) const noexcept {
+  try {
+    log(fmt::format("{} was lost: {}", what, error.what()));
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
 AnswerHead Service::new_head(const ApiRequest& request,
                              std::chrono::steady_clock::time_point asked) {
   const std::string part =

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <optional>
 #include <random>
@@ -29,6 +30,8 @@ class Service {
   [[nodiscard]] const ApiLimits& limits() const { return limits_; }
   [[nodiscard]] Engine& engine() const { return engine_; }
   void log(std::string_view line) const;
+  // A line about what an exception has ended; there may be no memory for the line either.
+  void note_lost(std::string_view what, const std::exception& error) const noexcept;
 
   [[nodiscard]] AnswerHead new_head(const ApiRequest& request,
                                     std::chrono::steady_clock::time_point asked);
