@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 
 #include "model/text/tokenizer_utf8.h"
@@ -38,10 +39,11 @@ void JsonWriter::value(std::string_view text) {
 }
 
 void JsonWriter::value(double number) {
+  if (!std::isfinite(number)) return value(nullptr);
   separate();
   const size_t begin = text_->size();
   fmt::format_to(std::back_inserter(*text_), "{}", number);
-  const bool looks_whole = text_->find_first_of(".en", begin) == std::string::npos;
+  const bool looks_whole = text_->find_first_of(".e", begin) == std::string::npos;
   if (looks_whole) *text_ += ".0";
 }
 

@@ -29,7 +29,7 @@ class JsonWriter {
   void value(std::string_view text);
   void value(const char* text) { value(std::string_view(text)); }
   void value(const std::string& text) { value(std::string_view(text)); }
-  void value(double number);  // finite
+  void value(double number);  // null where it isn't finite
   void value(bool truth) { raw(truth ? "true" : "false"); }
   void value(std::nullptr_t) { raw("null"); }
   template <std::integral Number>

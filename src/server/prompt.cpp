@@ -166,6 +166,7 @@ std::optional<ApiError> tokenize_answer(const Model& model, const ApiLimits& lim
                                 tokens->size(), listed_tokens(limits)),
                     param};
   }
+  answer->clear();
   JsonWriter json(answer);
   json.begin_object();
   json.member("count", tokens->size());
@@ -199,6 +200,7 @@ std::optional<ApiError> detokenize_answer(const Model& model, const ApiLimits& l
     if (fault.param == "model") fault.status = 404;
     return fault;
   }
+  answer->clear();
   JsonWriter json(answer);
   json.begin_object();
   json.member("prompt", model.detokenize(tokens, true));

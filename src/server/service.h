@@ -59,7 +59,7 @@ class Service {
   [[nodiscard]] bool has_room() const { return answers_bytes < options_.max_answers_bytes; }
 
  private:
-  [[nodiscard]] Json model_json(const std::string& name) const;
+  void write_model(const std::string& name, JsonWriter* json) const;
 
   const Model& model_;
   Engine& engine_;
@@ -72,7 +72,8 @@ class Service {
   std::map<std::pair<std::string, int>, uint64_t> counts_;
 };
 
-// What the status page shows, as JSON.
-Json status_json(const EngineStats& stats, const MemoryPlan& plan, const EngineOptions& options);
+// What the status page shows, as members of an object.
+void write_status(const EngineStats& stats, const MemoryPlan& plan, const EngineOptions& options,
+                  JsonWriter* json);
 
 }  // namespace kvart::server

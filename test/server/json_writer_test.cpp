@@ -32,9 +32,10 @@ TEST(JsonWriter, ContainersAndValues) {
   json.member("e", std::vector<int32_t>{3, -4});
   json.member("f", -1.0);
   json.member("g", std::string("y"));
+  json.member("h", std::nan(""));
   json.end_object();
   EXPECT_EQ(text, R"(data: {"a":1,"b":"x","c":[true,null,{},[],1,2],"d":null,"e":[3,-4],"f":-1.0,)"
-                  R"("g":"y"})");
+                  R"("g":"y","h":null})");
 }
 
 TEST(JsonWriter, TextsAndNumbersComeBack) {
