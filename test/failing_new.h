@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "spared.h"
+
 namespace {
 
 constexpr int64_t never = -1;
@@ -16,7 +18,7 @@ std::atomic<int64_t> successes_left = never;  // allocations before the one that
 std::atomic<bool> fails_on = false;           // and all after it, not that one only
 // The next allocation of at least so many bytes, but fewer than twice as many, fails; 0: none.
 std::atomic<std::size_t> failing_bytes = 0;
-thread_local bool spared = false;  // the thread's own allocations neither fail nor count as such
+using kvart::test::spared;
 std::atomic<int64_t> allocations = 0;
 std::atomic<int64_t> failures = 0;
 std::atomic<int64_t> live_allocations = 0;

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -27,6 +28,11 @@ constexpr int files_besides = 64;  // the model's, the streams, the listener
 // Before the server waits for signals there is nothing to finish.
 void end_at_once(int) {
   ::_exit(exit_fine);
+}
+
+// No fraction of one becomes 0, which may mean something else.
+std::chrono::milliseconds milliseconds_of(double time_s) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(time_s * 1000)));
 }
 
 // As many files as the system allows; how many connections then fit.
@@ -115,8 +121,8 @@ class Serve {
                       "files (ulimit -n)",
                       server.max_connections, wanted));
     }
-    server.shutdown_timeout =
-        std::chrono::milliseconds(static_cast<int64_t>(options_.shutdown_timeout_s * 1000));
+    server.shutdown_timeout = milliseconds_of(options_.shutdown_timeout_s);
+    server.request_timeout = milliseconds_of(options_.request_timeout_s);
     server.handle_signals = true;
     if (!options_.quiet) server.log = [](std::string_view line) { print_line(line); };
     const std::string name = server.model_names.front();

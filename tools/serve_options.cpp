@@ -117,6 +117,11 @@ void add_http_options(CLI::App& command, ServeOptions* options) {
                     "Seconds that running requests have after a signal to stop")
       ->default_str("30")
       ->envname("KVART_SHUTDOWN_TIMEOUT");
+  add_number_option(command, "--request-timeout", &options->request_timeout_s, {0, 86400, false},
+                    "Seconds that a request may take, waiting included; 0: any time. A request may "
+                    "ask for less (timeout)")
+      ->default_str("0")
+      ->envname("KVART_REQUEST_TIMEOUT");
   command.add_flag("--metrics-old-names", server.old_metric_names,
                    "Metrics by vLLM's older names too (vllm:gpu_cache_usage_perc)");
   command.add_flag("-q,--quiet", options->quiet, "Nothing but errors on stderr");

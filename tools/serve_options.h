@@ -23,6 +23,7 @@ struct ServeOptions {
   bool no_prefix_caching = false;
   int threads = 0;
   double shutdown_timeout_s = 30;
+  double request_timeout_s = 0;  // 0: any time
   bool quiet = false;
   ServerOptions server;
 };

@@ -50,6 +50,9 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds write_timeout{30'000};  // that a client takes nothing
   std::chrono::milliseconds shutdown_timeout{30'000};
+  // Of a request that generates, from its whole body to its last token; 0: any. A request may ask
+  // for less.
+  std::chrono::milliseconds request_timeout{0};
 
   // SIGINT and SIGTERM stop the server, a second one ends the program at once.
   bool handle_signals = false;

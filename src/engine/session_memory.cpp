@@ -37,6 +37,9 @@ std::optional<int64_t> SessionMemory::start(EntryId entry, int64_t tokens, int64
   const auto all = std::span<const int32_t>(*known.tokens).first(static_cast<size_t>(tokens));
   // Of one token nothing is looked up, as the last token is always computed.
   const auto looked_up = known.prefix_cache ? all : all.first(1);
+  // Both look the prefix up, in 0.15 us for each cached block (Zen 3): less than 0.1 ms for 32,768
+  // tokens, twice for a request that is taken in. A handle from one to the other would save as
+  // much.
   if (!session_.can_start(looked_up, known.salt, tokens + promised)) return std::nullopt;
   auto sequence = session_.start(looked_up, known.salt);
   if (!sequence) return std::nullopt;

@@ -1,6 +1,8 @@
 // Error bodies in vLLM's shape: code is the status, type its name.
 #include "server/api_error.h"
 
+#include "server/json_writer.h"
+
 namespace kvart::server {
 
 namespace {
@@ -31,6 +33,8 @@ const char* type_name(int status) {
       return "NotImplementedError";
     case 503:
       return "ServiceUnavailableError";
+    case 504:
+      return "GatewayTimeoutError";
     default:
       return "InternalServerError";
   }
@@ -43,12 +47,23 @@ std::string json_text(const Json& json) {
 }
 
 std::string error_body(const ApiError& error) {
-  Json inner;
-  inner["message"] = error.message;
-  inner["type"] = type_name(error.status);
-  inner["param"] = error.param.empty() ? Json() : Json(error.param);
-  inner["code"] = error.status;
-  return json_text(Json{{"error", std::move(inner)}});
+  std::string text;
+  JsonWriter json(&text);
+  json.begin_object();
+  json.name("error");
+  json.begin_object();
+  json.member("message", error.message);
+  json.member("type", type_name(error.status));
+  json.name("param");
+  if (error.param.empty()) {
+    json.value(nullptr);
+  } else {
+    json.value(error.param);
+  }
+  json.member("code", error.status);
+  json.end_object();
+  json.end_object();
+  return text;
 }
 
 ApiError api_error(const Error& error) {

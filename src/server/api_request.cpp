@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "model/file/printable.h"
@@ -23,6 +24,7 @@ constexpr size_t max_stop_ids = 1024;
 constexpr size_t max_biases = 1024;
 constexpr size_t max_salt_bytes = 256;
 constexpr size_t max_id_bytes = 64;
+constexpr double max_timeout_s = 86400;
 
 void read_sampling(Fields& fields, SamplingOptions* sampling) {
   const auto set = [&fields](const char* name, float* value, double min, double max,
@@ -216,6 +218,9 @@ void read_generation(Fields& fields, const ApiLimits& limits, ApiRequest* reques
   }
   request->priority =
       static_cast<int>(fields.integer("priority", -int32_max - 1, int32_max).value_or(0));
+  if (const auto time_s = fields.number("timeout", 0, max_timeout_s, true)) {
+    request->timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(*time_s * 1000)));
+  }
   request->token_ids = fields.boolean("return_token_ids").value_or(false);
   if (const auto count = fields.integer("truncate_prompt_tokens", -1, int32_max)) {
     request->truncate_prompt_tokens = *count < 0 ? limits.context_tokens - 1 : *count;

@@ -1,6 +1,7 @@
 // A request for text: what the bodies of /v1/completions and /v1/chat/completions ask for, checked.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ struct ApiRequest {
   bool seed_given = false;  // else the choices of different prompts draw with different ones
   int choices = 1;          // of each prompt
   int priority = 0;
+  std::optional<std::chrono::milliseconds> timeout;  // as the field and the server's option say
   std::string cache_salt;
   int64_t truncate_prompt_tokens = 0;  // only the last so many are kept; 0: all
   bool add_special_tokens = true;      // begin of sequence before a prompt of text

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/file/json_text.h"
 #include "model/file/printable.h"
 #include "server/api_request.h"
 
@@ -56,7 +57,8 @@ std::optional<std::string> read_message(const Json& json, ChatMessage* message) 
   if (has_content) {
     if (auto wrong = read_content(*content, &message->content)) return wrong;
   }
-  Json more = Json::object();
+  EmptiedJson<Json> tree(Json::object());
+  Json& more = tree.value;
   for (const std::string_view name : message_members) {
     const auto member = json.find(std::string(name));
     if (member != json.end() && !member->is_null()) more[std::string(name)] = *member;
@@ -101,7 +103,8 @@ void read_tools(Fields& fields, ChatOptions* options) {
 
 void read_names(Fields& fields, const std::vector<std::string>& allowed, ChatOptions* options) {
   const Json* names = fields.object("chat_template_kwargs");
-  Json out = Json::object();
+  EmptiedJson<Json> tree(Json::object());
+  Json& out = tree.value;
   if (names != nullptr) {
     for (const auto& item : names->items()) {
       if (std::find(allowed.begin(), allowed.end(), item.key()) == allowed.end()) {

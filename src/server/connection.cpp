@@ -34,14 +34,20 @@ void Hub::close_all() {
   }
 }
 
-void Hub::offer_room() {
+void Hub::offer_room() noexcept {
   if (wanting_room.empty() || !service.has_room()) return;
-  const auto all = std::exchange(wanting_room, {});
-  for (const auto& weak : all) {
-    net::post(*io, [weak] {
-      if (const auto connection = weak.lock()) connection->on_room();
-    });
+  ptrdiff_t told = 0;
+  try {
+    for (const auto& weak : wanting_room) {
+      net::post(*io, [weak] {
+        if (const auto connection = weak.lock()) connection->on_room();
+      });
+      ++told;
+    }
+  } catch (const std::exception& error) {  // the others hear of it when more is written
+    service.note_lost("news of room for answers", error);
   }
+  wanting_room.erase(wanting_room.begin(), wanting_room.begin() + told);
 }
 
 Connection::Connection(Hub& hub, tcp::socket socket)
@@ -53,6 +59,22 @@ Connection::Connection(Hub& hub, tcp::socket socket)
 
 Connection::~Connection() {
   close();
+}
+
+void Connection::on_no_memory() noexcept {
+  keep_alive_ = false;
+  answer_.reset();
+  const bool asks = phase_ == Phase::head || phase_ == Phase::body || is_unanswered();
+  // What comes next can't be understood without the bytes that are not on their way.
+  const bool cut = !writing_ && sent_ < out_.size();
+  if (!asks || cut) return close();
+  try {
+    const ApiError error{503, "there is no memory for this request now"};
+    if (streams_) return end_stream(error);
+    respond_error(error);
+  } catch (const std::exception&) {
+    close();
+  }
 }
 
 void Connection::start() {
@@ -96,7 +118,8 @@ void Connection::arm(std::chrono::milliseconds time) {
   deadline_.expires_after(time);
   deadline_.async_wait([weak = weak_from_this(), wait = ++armed_](const auto& error) {
     const auto self = weak.lock();
-    if (!error && self && self->armed_ == wait) self->on_deadline();
+    if (error || !self || self->armed_ != wait) return;
+    self->attempt([&] { self->on_deadline(); });
   });
 }
 
@@ -114,12 +137,12 @@ void Connection::on_deadline() {
 
 void Connection::read() {
   if (reading_ || phase_ == Phase::closed) return;
-  reading_ = true;
   socket_.async_read_some(net::buffer(incoming_),
                           [self = shared_from_this()](const auto& error, size_t count) {
                             self->reading_ = false;
-                            self->on_read(error, count);
+                            self->attempt([&] { self->on_read(error, count); });
                           });
+  reading_ = true;
 }
 
 void Connection::on_read(const boost::system::error_code& error, size_t count) {
@@ -224,7 +247,6 @@ void Connection::write(std::string data) {
     queue_ += data;
     return count_unwritten();
   }
-  writing_ = true;
   out_ = std::move(data);
   sent_ = 0;
   count_unwritten();
@@ -235,8 +257,10 @@ void Connection::write_some() {
   arm(hub_.service.options().write_timeout);
   socket_.async_write_some(net::buffer(out_.data() + sent_, out_.size() - sent_),
                            [self = shared_from_this()](const auto& error, size_t count) {
-                             self->on_written(error, count);
+                             self->writing_ = false;
+                             self->attempt([&] { self->on_written(error, count); });
                            });
+  writing_ = true;
 }
 
 void Connection::on_written(const boost::system::error_code& error, size_t count) {
@@ -250,7 +274,7 @@ void Connection::on_written(const boost::system::error_code& error, size_t count
     count_unwritten();
   }
   if (sent_ < out_.size()) return write_some();
-  writing_ = false;
+  sent_ = 0;
   std::string().swap(out_);  // clear() would keep the memory as long as the connection is open
   count_unwritten();
   disarm();
@@ -268,6 +292,7 @@ void Connection::count_unwritten() {
 void Connection::finish_response() {
   complete_ = false;
   output_ready_ = false;
+  streams_ = false;
   answer_.reset();
   parser_.reset();
   held_.set(0);

@@ -11,6 +11,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <list>
 #include <memory>
 #include <optional>
@@ -64,13 +65,37 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ApiRequest request;
     std::vector<std::vector<int32_t>> prompts;
   };
-  // What a job has made of an answer: nothing where there was no memory for it.
-  struct Made {
-    explicit Made(std::atomic<size_t>& sum) : count(sum) {}
-    std::optional<std::string> text;
-    bool no_room = false;
-    ByteCount count;  // of the text, until it goes to be written
+  // Jobs of the pools. `self` goes back to the thread that answers with what was made: no other
+  // may be the last to drop a connection.
+  struct TextJob {
+    std::shared_ptr<Connection> self;
+    Action action;
+    ByteCount count;  // of the body, until the job is done, whether the client is there or not
+    beast::flat_buffer body;
+    std::optional<Prepared> prepared;  // none where there was no memory for it
   };
+  struct AnswerJob {
+    std::shared_ptr<Connection> self;
+    std::shared_ptr<Answer> answer;
+    std::string (Answer::*text_of)();
+    void (Connection::*on_made)(AnswerJob&);
+    ByteCount count;                  // of the text, until it goes to be written
+    std::optional<std::string> text;  // none where there was no memory for it
+    bool no_room = false;
+  };
+
+  // A part of a handler. Where the system has no memory for it the client is told so, or the
+  // connection ends.
+  template <class Work>
+  void attempt(const Work& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      hub_.service.note_lost("a request", error);
+      on_no_memory();
+    }
+  }
+  void on_no_memory() noexcept;
 
   // Reading: connection.cpp.
   void read();
@@ -101,20 +126,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<ApiError> check_key(std::string_view authorization);
   void on_request();
   void start_job(Action action);
+  static void run(const std::shared_ptr<TextJob>& job);
   static Prepared prepare(const Service& service, Action action, std::string_view body);
-  void on_prepared(Prepared& prepared);
+  void on_prepared(TextJob& job);
   void on_output();
-  void make(std::shared_ptr<Answer> answer, std::string (Answer::*text)(),
-            void (Connection::*on_made)(Made&));
-  void start_poll();
-  void on_made_events(Made& made);
-  void on_made_body(Made& made);
+  void make(std::shared_ptr<Answer> answer, std::string (Answer::*text_of)(),
+            void (Connection::*on_made)(AnswerJob&));
+  static void run(const std::shared_ptr<AnswerJob>& job);
+  void on_made_events(AnswerJob& job);
+  void on_made_body(AnswerJob& job);
   void wait_for_room();
-  void write_events(std::string events);
+  void on_events(std::string events);
+  void write_events(std::string events, bool last);
+  void end_stream(const ApiError& error);
   void respond(int status, std::string_view content_type, const std::string& body);
   void respond_error(const ApiError& error);
   void begin_stream();
   [[nodiscard]] bool keeps_alive() const;
+  // A part of the request's answer is still to be made.
+  [[nodiscard]] bool is_unanswered() const { return phase_ == Phase::working && !complete_; }
 
   Hub& hub_;
   tcp::socket socket_;
@@ -136,10 +166,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_alive_ = true;
   bool http10_ = false;
   bool head_only_ = false;
-  std::string more_head_;  // further header lines of the answer
+  std::string more_head_;                        // further header lines of the answer
+  std::chrono::steady_clock::time_point asked_;  // all of it was there
 
   // Of the answer.
   std::shared_ptr<Answer> answer_;
+  bool streams_ = false;  // the head of a stream is out
   bool polling_ = false;  // a job has it
   bool output_ready_ = false;
   bool complete_ = false;  // once what is being written is out, the answer is

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "model/file/json_text.h"
 #include "server/connection.h"
 #include "server/framing.h"
 #include "server/guard.h"
@@ -110,6 +111,7 @@ bool Connection::on_header() {
 void Connection::on_request() {
   Service& service = hub_.service;
   const auto& message = parser_->get();
+  asked_ = std::chrono::steady_clock::now();
   if (message.method() == http::verb::options) {
     const std::string_view wanted = view(message[http::field::access_control_request_headers]);
     more_head_ += fmt::format(
@@ -164,31 +166,35 @@ void Connection::start_job(Action action) {
   if (hub_.text_jobs >= hub_.service.options().max_text_jobs) {
     return respond_error({503, "too many requests wait to be read; try again later"});
   }
-  ++hub_.text_jobs;
-  // The body goes to the job, and counts until the job is done, whether the client is still there
-  // or not.
-  net::post(
-      hub_.text, [self = shared_from_this(), prepared = std::make_shared<Prepared>(), action,
-                  count = std::move(held_), body = std::move(parser_->get().body())]() mutable {
-        Hub& hub = self->hub_;
-        try {
-          const auto text = body.cdata();
-          const std::string_view view(static_cast<const char*>(text.data()), text.size());
-          if (!self->gone_) *prepared = prepare(hub.service, action, view);
-        } catch (const std::exception&) {  // the system has no memory for it
-          prepared->fault = ApiError{503, "there is no memory for this request now"};
-        }
-        body = {};
-        count.set(0);
-        --hub.text_jobs;
-        net::post(*hub.io, [self = std::move(self), prepared] { self->on_prepared(*prepared); });
-      });
+  const auto job = std::make_shared<TextJob>(
+      TextJob{shared_from_this(), action, std::move(held_), std::move(parser_->get().body()), {}});
+  net::post(hub_.text, [job] { run(job); });
+  ++hub_.text_jobs;  // the job may be done by now
+}
+
+void Connection::run(const std::shared_ptr<TextJob>& job) {
+  Hub& hub = job->self->hub_;
+  try {
+    const auto text = job->body.cdata();
+    const std::string_view body(static_cast<const char*>(text.data()), text.size());
+    if (!job->self->gone_) job->prepared = prepare(hub.service, job->action, body);
+  } catch (const std::exception& error) {
+    hub.service.note_lost("a request", error);
+  }
+  job->body = {};
+  job->count.set(0);
+  --hub.text_jobs;
+  hub.post_back([job] {
+    const auto self = std::move(job->self);
+    self->attempt([&] { self->on_prepared(*job); });
+  });
 }
 
 Connection::Prepared Connection::prepare(const Service& service, Action action,
                                          std::string_view body) {
   Prepared out;
-  Json json;
+  EmptiedJson<Json> tree;
+  Json& json = tree.value;
   out.fault = parse_body(body, &json);
   if (out.fault) return out;
   const Model& model = service.model();
@@ -209,8 +215,10 @@ Connection::Prepared Connection::prepare(const Service& service, Action action,
   return out;
 }
 
-void Connection::on_prepared(Prepared& prepared) {
-  if (phase_ == Phase::closed) return;
+void Connection::on_prepared(TextJob& job) {
+  if (!is_unanswered()) return;
+  if (!job.prepared) return on_no_memory();
+  Prepared& prepared = *job.prepared;
   Service& service = hub_.service;
   service.note_unknown(std::exchange(prepared.request.unknown, {}));
   if (prepared.fault) return respond_error(*prepared.fault);
@@ -222,12 +230,14 @@ void Connection::on_prepared(Prepared& prepared) {
   ApiRequest& request = prepared.request;
   if (!request.seed) request.seed = service.random_seed();
   const std::string salt = service.salt(key_, request.cache_salt);
-  AnswerHead head = service.new_head(request);
+  request.timeout = service.timeout(request);
+  AnswerHead head = service.new_head(request, asked_);
   answer_ = std::make_shared<Answer>(service.model(), std::move(request), std::move(head));
   // From the engine's thread.
   const auto notify = [weak = weak_from_this(), io = hub_.io] {
     net::post(*io, [weak] {
-      if (const auto self = weak.lock()) self->on_output();
+      const auto self = weak.lock();
+      if (self) self->attempt([&] { self->on_output(); });
     });
   };
   if (const auto fault =
@@ -239,7 +249,7 @@ void Connection::on_prepared(Prepared& prepared) {
 }
 
 void Connection::on_output() {
-  if (phase_ != Phase::working || !answer_ || complete_) return;
+  if (!is_unanswered() || !answer_) return;
   const bool stream = answer_->request().stream;
   // What is new waits in the engine, and pauses it, until the client has taken what is here.
   if (stream && (writing_ || polling_)) {
@@ -247,10 +257,14 @@ void Connection::on_output() {
     return;
   }
   output_ready_ = false;
-  if (stream && answer_->is_long()) return start_poll();
+  if (stream && answer_->is_long()) {
+    make(answer_, &Answer::poll, &Connection::on_made_events);
+    polling_ = true;
+    return;
+  }
   if (stream && !hub_.service.has_room()) return wait_for_room();
   std::string events = answer_->poll();
-  if (stream) return write_events(std::move(events));
+  if (stream) return on_events(std::move(events));
   if (!answer_->finished()) return;
   if (answer_->failed()) return respond_error(*answer_->failed());
   if (answer_->is_long()) return make(std::move(answer_), &Answer::body, &Connection::on_made_body);
@@ -258,71 +272,91 @@ void Connection::on_output() {
   respond(200, json_type, answer_->body());
 }
 
-void Connection::write_events(std::string events) {
-  complete_ = answer_->finished();
+void Connection::on_events(std::string events) {
   // After an error the stream just ends; the connection too, so that nobody waits for more.
   if (answer_->failed()) keep_alive_ = false;
+  // The next piece is made when this one is out.
+  if (answer_->has_more()) output_ready_ = true;
+  write_events(std::move(events), answer_->finished());
+}
+
+void Connection::write_events(std::string events, bool last) {
   std::string data;
   if (!events.empty()) data = http10_ ? std::move(events) : chunk_text(events);
-  if (complete_ && !http10_) data += chunk_text("");
-  if (!data.empty()) return write(std::move(data));
+  if (last && !http10_) data += chunk_text("");
+  const bool writes = !data.empty();
+  if (writes) write(std::move(data));
+  complete_ = last;
+  if (writes) return;
   if (complete_) return finish_response();
   if (output_ready_) on_output();
 }
 
+void Connection::end_stream(const ApiError& error) {
+  keep_alive_ = false;
+  write_events(event_text(error_body(error)), true);
+}
+
 // Long events and bodies are written where they hold up nobody. An answer that stays here as well
 // is the job's alone until that is done.
-void Connection::make(std::shared_ptr<Answer> answer, std::string (Answer::*text)(),
-                      void (Connection::*on_made)(Made&)) {
-  auto made = std::make_shared<Made>(hub_.service.answers_bytes);
-  net::post(hub_.answers, [self = shared_from_this(), answer = std::move(answer), made, text,
-                           on_made]() mutable {
-    Hub& hub = self->hub_;
-    made->no_room = !hub.service.has_room();
-    try {
-      if (!self->gone_ && !made->no_room) made->text = (*answer.*text)();
-      if (made->text) made->count.set(made->text->size());
-    } catch (const std::exception&) {  // the system has no memory for it
-      made->text.reset();
+void Connection::make(std::shared_ptr<Answer> answer, std::string (Answer::*text_of)(),
+                      void (Connection::*on_made)(AnswerJob&)) {
+  const auto job = std::make_shared<AnswerJob>(AnswerJob{shared_from_this(),
+                                                         std::move(answer),
+                                                         text_of,
+                                                         on_made,
+                                                         ByteCount(hub_.service.answers_bytes),
+                                                         {}});
+  net::post(hub_.answers, [job] { run(job); });
+}
+
+void Connection::run(const std::shared_ptr<AnswerJob>& job) {
+  Hub& hub = job->self->hub_;
+  job->no_room = !hub.service.has_room();
+  try {
+    if (!job->self->gone_ && !job->no_room) {
+      job->text = ((*job->answer).*(job->text_of))();
+      job->count.set(job->text->size());
     }
-    answer.reset();
-    net::post(*hub.io, [self = std::move(self), made, on_made] { (*self.*on_made)(*made); });
+  } catch (const std::exception& error) {
+    hub.service.note_lost("an answer", error);
+  }
+  job->answer.reset();
+  hub.post_back([job] {
+    const auto self = std::move(job->self);
+    self->attempt([&] { ((*self).*(job->on_made))(*job); });
   });
 }
 
-void Connection::start_poll() {
-  polling_ = true;
-  make(answer_, &Answer::poll, &Connection::on_made_events);
-}
-
-void Connection::on_made_events(Made& made) {
+void Connection::on_made_events(AnswerJob& job) {
   polling_ = false;
-  made.count.set(0);
-  if (phase_ != Phase::working) return hub_.offer_room();
-  if (made.no_room) return wait_for_room();
-  if (!made.text) return close();
-  write_events(std::move(*made.text));
+  job.count.set(0);
+  if (!is_unanswered()) return hub_.offer_room();
+  if (job.no_room) return wait_for_room();
+  if (!job.text) return on_no_memory();
+  on_events(std::move(*job.text));
   hub_.offer_room();
 }
 
-void Connection::on_made_body(Made& made) {
-  made.count.set(0);
-  if (phase_ != Phase::working) return hub_.offer_room();
-  if (made.no_room) return respond_error(no_room());
-  if (!made.text) return respond_error({503, "there is no memory for the answer now"});
-  respond(200, json_type, *made.text);
+void Connection::on_made_body(AnswerJob& job) {
+  job.count.set(0);
+  if (!is_unanswered()) return hub_.offer_room();
+  if (job.no_room) return respond_error(no_room());
+  if (!job.text) return on_no_memory();
+  respond(200, json_type, *job.text);
 }
 
 // Until then what is new waits in the engine, as for a client that takes nothing. Nothing of this
 // connection is being written meanwhile, so those that wait don't keep each other waiting.
 void Connection::wait_for_room() {
-  if (!std::exchange(wants_room_, true)) hub_.wanting_room.push_back(weak_from_this());
+  if (!wants_room_) hub_.wanting_room.push_back(weak_from_this());
+  wants_room_ = true;
   hub_.offer_room();  // there may be some again
 }
 
 void Connection::on_room() {
   wants_room_ = false;
-  on_output();
+  attempt([this] { on_output(); });
 }
 
 void Connection::begin_stream() {
@@ -334,6 +368,7 @@ void Connection::begin_stream() {
   head.keep_alive = keep_alive_ = keeps_alive();
   head.more = more_head_;
   write(head_text(head));
+  streams_ = true;
 }
 
 void Connection::respond(int status, std::string_view content_type, const std::string& body) {
@@ -346,14 +381,16 @@ void Connection::respond(int status, std::string_view content_type, const std::s
   if (status != 204) head.content_bytes = body.size();
   head.keep_alive = keep_alive_ = keeps_alive();
   head.more = more_head_;
-  complete_ = true;
   std::string data = head_text(head);
   if (!head_only_) data += body;
   write(std::move(data));
+  complete_ = true;
 }
 
 void Connection::respond_error(const ApiError& error) {
   if (error.status == 503) more_head_ += "Retry-After: 1\r\n";
+  // OpenAI's clients would ask again, and take the time that they have limited several times.
+  if (error.status == 504) more_head_ += "X-Should-Retry: false\r\n";
   respond(error.status, json_type, error_body(error));
 }
 

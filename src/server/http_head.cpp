@@ -1,4 +1,4 @@
-// Status lines, header lines, chunks.
+// Status lines, header lines, events, chunks.
 #include "server/http_head.h"
 
 #include <fmt/format.h>
@@ -35,6 +35,8 @@ std::string_view reason(int status) {
       return "Not Implemented";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
     default:
       return "Unknown";
   }
@@ -50,6 +52,10 @@ std::string head_text(const ResponseHead& head) {
   text += "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n";
   text += head.keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
   return text + head.more + "\r\n";
+}
+
+std::string event_text(std::string_view data) {
+  return fmt::format("data: {}\n\n", data);
 }
 
 std::string chunk_text(std::string_view data) {

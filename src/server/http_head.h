@@ -19,6 +19,9 @@ struct ResponseHead {
 
 std::string head_text(const ResponseHead& head);
 
+// One event of a stream.
+std::string event_text(std::string_view data);
+
 // One chunk of a chunked body; the empty one ends it.
 std::string chunk_text(std::string_view data);
 

@@ -4,9 +4,13 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <list>
 #include <memory>
+#include <new>
+#include <thread>
 #include <unordered_map>
 #include <utility>  // before asio: boost 1.74 uses std::exchange without it
 #include <vector>
@@ -30,7 +34,19 @@ struct Hub {
   bool evict();
   void close_all();
   // The streams that wait for room among the answers go on, if there is some.
-  void offer_room();
+  void offer_room() noexcept;
+  // For a pool's job: `handler` runs on the thread that answers. While the system has no memory for
+  // that, waits until it has.
+  template <class Handler>
+  void post_back(const Handler& handler) {
+    while (true) {
+      try {
+        return net::post(*io, handler);
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+  }
 
   Service service;
   std::shared_ptr<net::io_context> io;  // an engine's thread may post a last time when we are gone

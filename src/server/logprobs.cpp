@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "model/text/tokenizer_utf8.h"
 
@@ -17,18 +19,13 @@ int64_t characters_of(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-Json bytes_of(const std::string& text) {
-  Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return bytes;
-}
-
-Json chat_entry(const Model& model, int32_t token, float logprob) {
-  Json entry;
-  entry["token"] = token_text(model, token);
-  entry["logprob"] = finite_logprob(logprob);
-  entry["bytes"] = bytes_of(model.token_bytes(token));
-  return entry;
+void write_scored(const Model& model, int32_t token, float logprob, JsonWriter* json) {
+  json->member("token", token_text(model, token));
+  json->member("logprob", finite_logprob(logprob));
+  json->name("bytes");
+  json->begin_array();
+  for (const char c : model.token_bytes(token)) json->value(static_cast<unsigned char>(c));
+  json->end_array();
 }
 
 }  // namespace
@@ -46,75 +43,109 @@ double finite_logprob(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
-Json chat_logprobs(const Model& model, std::span<const ScoredToken> scores) {
-  Json content = Json::array();
+void write_chat_logprobs(const Model& model, std::span<const ScoredToken> scores,
+                         JsonWriter* json) {
+  json->begin_object();
+  json->name("content");
+  json->begin_array();
   for (const ScoredToken& score : scores) {
-    Json entry = chat_entry(model, score.token, score.logprob);
-    Json top = Json::array();
+    json->begin_object();
+    write_scored(model, score.token, score.logprob, json);
+    json->name("top_logprobs");
+    json->begin_array();
     for (const TokenLogprob& one : score.top) {
-      top.push_back(chat_entry(model, one.token, one.logprob));
+      json->begin_object();
+      write_scored(model, one.token, one.logprob, json);
+      json->end_object();
     }
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
+    json->end_array();
+    json->end_object();
   }
-  Json json;
-  json["content"] = std::move(content);
-  return json;
+  json->end_array();
+  json->end_object();
 }
 
-Json prompt_logprobs(const Model& model, std::span<const ScoredToken> scores) {
-  Json list = Json::array();
+void write_prompt_logprobs(const Model& model, std::span<const ScoredToken> scores,
+                           JsonWriter* json) {
+  json->begin_array();
   for (const ScoredToken& score : scores) {
-    if (list.empty()) {  // nothing predicts the first one
-      list.push_back(nullptr);
+    if (&score == scores.data()) {  // nothing predicts the first one
+      json->value(nullptr);
       continue;
     }
-    Json entry = Json::object();
+    json->begin_object();
     const auto add = [&](int32_t token, float logprob, int64_t rank) {
-      Json& one = entry[std::to_string(token)];
-      if (!one.is_null()) return;
-      one["logprob"] = finite_logprob(logprob);
-      one["rank"] = rank;
-      one["decoded_token"] = token_text(model, token);
+      json->name(std::to_string(token));
+      json->begin_object();
+      json->member("logprob", finite_logprob(logprob));
+      json->member("rank", rank);
+      json->member("decoded_token", token_text(model, token));
+      json->end_object();
     };
     add(score.token, score.logprob, score.rank);
-    for (size_t i = 0; i < score.top.size(); ++i) {
-      add(score.top[i].token, score.top[i].logprob, static_cast<int64_t>(i) + 1);
+    int64_t rank = 0;
+    for (const TokenLogprob& one : score.top) {
+      ++rank;
+      if (one.token != score.token) add(one.token, one.logprob, rank);
     }
-    list.push_back(std::move(entry));
+    json->end_object();
   }
-  return list;
+  json->end_array();
+}
+
+CompletionLogprobs::CompletionLogprobs(const Model& model, bool show_special,
+                                       std::span<const int32_t> before)
+    : model_(&model), stream_(model.text_stream(show_special)) {
+  for (const int32_t token : before) {
+    if (!stream_->push(token).empty()) break;
+  }
 }
 
 void CompletionLogprobs::add(std::span<const ScoredToken> scores, bool first_is_unscored) {
   for (const ScoredToken& score : scores) {
-    tokens_.push_back(token_text(*model_, score.token));
-    offsets_.push_back(characters_);
+    tokens_.json.value(token_text(*model_, score.token));
+    offsets_.json.value(characters_);
     characters_ += characters_of(stream_->push(score.token));
     if (first_is_unscored && &score == scores.data()) {
-      logprobs_.push_back(nullptr);
-      top_.push_back(nullptr);
+      logprobs_.json.value(nullptr);
+      top_.json.value(nullptr);
       continue;
     }
-    logprobs_.push_back(finite_logprob(score.logprob));
-    Json top = Json::object();
-    const auto add = [&](int32_t token, float logprob) {
-      const std::string name = token_text(*model_, token);
-      if (!top.contains(name)) top[name] = finite_logprob(logprob);
-    };
-    for (const TokenLogprob& one : score.top) add(one.token, one.logprob);
-    add(score.token, score.logprob);
-    top_.push_back(std::move(top));
+    logprobs_.json.value(finite_logprob(score.logprob));
+    add_top(score);
   }
 }
 
-Json CompletionLogprobs::take() {
-  Json json;
-  json["text_offset"] = std::exchange(offsets_, Json::array());
-  json["token_logprobs"] = std::exchange(logprobs_, Json::array());
-  json["tokens"] = std::exchange(tokens_, Json::array());
-  json["top_logprobs"] = std::exchange(top_, Json::array());
-  return json;
+// By their texts: of tokens that read alike the likeliest, and the token itself if none does.
+void CompletionLogprobs::add_top(const ScoredToken& score) {
+  std::vector<std::string> names;
+  top_.json.begin_object();
+  const auto add = [&](int32_t token, float logprob) {
+    std::string name = token_text(*model_, token);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    top_.json.member(name, finite_logprob(logprob));
+    names.push_back(std::move(name));
+  };
+  for (const TokenLogprob& one : score.top) add(one.token, one.logprob);
+  add(score.token, score.logprob);
+  top_.json.end_object();
+}
+
+void CompletionLogprobs::write(JsonWriter* json) {
+  json->begin_object();
+  const auto list = [&](std::string_view name, List* from) {
+    json->name(name);
+    json->begin_array();
+    json->raw(from->text);
+    json->end_array();
+    std::string().swap(from->text);
+    from->json = JsonWriter(&from->text);
+  };
+  list("text_offset", &offsets_);
+  list("token_logprobs", &logprobs_);
+  list("tokens", &tokens_);
+  list("top_logprobs", &top_);
+  json->end_object();
 }
 
 }  // namespace kvart::server

@@ -8,7 +8,7 @@
 
 #include "kvart/engine.h"
 #include "kvart/model.h"
-#include "server/api_error.h"
+#include "server/json_writer.h"
 
 namespace kvart::server {
 
@@ -19,30 +19,37 @@ std::string token_text(const Model& model, int32_t token);
 double finite_logprob(float logprob);
 
 // A chat's logprobs: {"content": [{token, logprob, bytes, top_logprobs}]}.
-Json chat_logprobs(const Model& model, std::span<const ScoredToken> scores);
+void write_chat_logprobs(const Model& model, std::span<const ScoredToken> scores, JsonWriter* json);
 
 // vLLM's prompt_logprobs: null for the first token, then {id: {logprob, rank, decoded_token}}.
-Json prompt_logprobs(const Model& model, std::span<const ScoredToken> scores);
+void write_prompt_logprobs(const Model& model, std::span<const ScoredToken> scores,
+                           JsonWriter* json);
 
 // A completion's logprobs: parallel lists, with each token's place in the text.
 class CompletionLogprobs {
  public:
-  explicit CompletionLogprobs(const Model& model, bool show_special)
-      : model_(&model), stream_(model.text_stream(show_special)) {}
+  // before: the tokens in front of those that are added. Some vocabularies have a space at the
+  // beginning of a text that nobody wrote; behind other text it is one.
+  CompletionLogprobs(const Model& model, bool show_special, std::span<const int32_t> before);
+  CompletionLogprobs(const CompletionLogprobs&) = delete;
+  CompletionLogprobs& operator=(const CompletionLogprobs&) = delete;
 
   // first_is_unscored: the first token of a prompt, which nothing predicts.
   void add(std::span<const ScoredToken> scores, bool first_is_unscored = false);
   // What was added since the last call.
-  Json take();
+  void write(JsonWriter* json);
 
  private:
+  struct List {
+    std::string text;
+    JsonWriter json{&text};
+  };
+  void add_top(const ScoredToken& score);
+
   const Model* model_;
   std::unique_ptr<TextStream> stream_;
   int64_t characters_ = 0;  // of the text so far
-  Json tokens_ = Json::array();
-  Json logprobs_ = Json::array();
-  Json top_ = Json::array();
-  Json offsets_ = Json::array();
+  List tokens_, logprobs_, top_, offsets_;
 };
 
 }  // namespace kvart::server

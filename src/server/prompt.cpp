@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/file/json_text.h"
+#include "server/json_writer.h"
 #include "server/logprobs.h"
 
 namespace kvart::server {
@@ -165,17 +166,21 @@ std::optional<ApiError> tokenize_answer(const Model& model, const ApiLimits& lim
                                 tokens->size(), listed_tokens(limits)),
                     param};
   }
-  Json json;
-  json["count"] = tokens->size();
-  json["max_model_len"] = limits.context_tokens;
-  json["tokens"] = *tokens;
-  json["token_strs"] = nullptr;
+  answer->clear();
+  JsonWriter json(answer);
+  json.begin_object();
+  json.member("count", tokens->size());
+  json.member("max_model_len", limits.context_tokens);
+  json.member("tokens", *tokens);
+  json.name("token_strs");
   if (strings) {
-    Json names = Json::array();
-    for (const int32_t token : *tokens) names.push_back(token_text(model, token));
-    json["token_strs"] = std::move(names);
+    json.begin_array();
+    for (const int32_t token : *tokens) json.value(token_text(model, token));
+    json.end_array();
+  } else {
+    json.value(nullptr);
   }
-  *answer = json_text(json);
+  json.end_object();
   return std::nullopt;
 }
 
@@ -195,9 +200,11 @@ std::optional<ApiError> detokenize_answer(const Model& model, const ApiLimits& l
     if (fault.param == "model") fault.status = 404;
     return fault;
   }
-  Json json;
-  json["prompt"] = model.detokenize(tokens, true);
-  *answer = json_text(json);
+  answer->clear();
+  JsonWriter json(answer);
+  json.begin_object();
+  json.member("prompt", model.detokenize(tokens, true));
+  json.end_object();
   return std::nullopt;
 }
 

@@ -38,6 +38,7 @@ Status check_options(const ServerOptions& options) {
   if (options.port < 0 || options.port > 65535) return invalid("port must be 0 to 65535");
   if (options.model_names.empty()) return invalid("a served model needs a name");
   if (options.max_connections < 1) return invalid("max_connections must be 1 or more");
+  if (options.request_timeout.count() < 0) return invalid("request_timeout must be 0 or more");
   if (options.text_threads < 1 || options.text_threads > 64) {
     return invalid("text_threads must be 1 to 64");
   }
@@ -135,7 +136,7 @@ class HttpServer : public Server {
         if (!accepting_ && acceptor_.is_open()) accept();
         hub_.io->run();
       } catch (const std::exception& error) {  // of a system without memory
-        note_lost(error);
+        hub_.service.note_lost("a connection", error);
       }
     }
     if (drainer_.joinable()) drainer_.join();
@@ -151,15 +152,6 @@ class HttpServer : public Server {
   }
 
  private:
-  // There may be none for the line either.
-  void note_lost(const std::exception& error) noexcept {
-    try {
-      hub_.service.log(fmt::format("a connection was lost: {}", error.what()));
-    } catch (const std::exception&) {
-      return;
-    }
-  }
-
   // What ends with an exception before it waits again, run() does once more.
   void accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
@@ -211,7 +203,7 @@ class HttpServer : public Server {
     // The engine waits for what runs; it must not hold up what is being answered.
     drainer_ = std::thread([this, time] {
       hub_.service.engine().drain(std::chrono::steady_clock::now() + time);
-      net::post(*hub_.io, [this] {
+      hub_.post_back([this] {
         boost::system::error_code ignored;
         acceptor_.close(ignored);
         flush(std::chrono::steady_clock::now() + flush_time);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "server/logprobs.h"
 #include "server/metrics.h"
 
@@ -43,10 +45,25 @@ void Service::log(std::string_view line) const {
   if (options_.log) options_.log(line);
 }
 
-AnswerHead Service::new_head(const ApiRequest& request) {
+void Service::note_lost(std::string_view what, const std::exception& error) const noexcept {
+  try {
+    log(fmt::format("{} was lost: {}", what, error.what()));
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+AnswerHead Service::new_head(const ApiRequest& request,
+                             std::chrono::steady_clock::time_point asked) {
   const std::string part =
       request.id.empty() ? fmt::format("{:016x}{:016x}", random_(), random_()) : request.id;
-  return {(request.chat ? "chatcmpl-" : "cmpl-") + part, now_s()};
+  return {(request.chat ? "chatcmpl-" : "cmpl-") + part, now_s(), asked};
+}
+
+std::optional<std::chrono::milliseconds> Service::timeout(const ApiRequest& request) const {
+  const auto most = options_.request_timeout;
+  if (most.count() == 0) return request.timeout;
+  return std::min(request.timeout.value_or(most), most);
 }
 
 std::string Service::salt(size_t key, const std::string& cache_salt) const {
@@ -67,52 +84,72 @@ void Service::count(std::string_view route, int status) {
 }
 
 std::string Service::version_body() const {
-  return json_text(Json{{"version", options_.version}});
+  std::string text;
+  JsonWriter json(&text);
+  json.begin_object();
+  json.member("version", options_.version);
+  json.end_object();
+  return text;
 }
 
-Json Service::model_json(const std::string& name) const {
-  Json json;
-  json["id"] = name;
-  json["object"] = "model";
-  json["created"] = created_s_;
-  json["owned_by"] = "kvart";
-  json["root"] = options_.model_names.front();
-  json["parent"] = nullptr;
-  json["max_model_len"] = limits_.context_tokens;
-  json["permission"] = Json::array();
-  return json;
+void Service::write_model(const std::string& name, JsonWriter* json) const {
+  json->begin_object();
+  json->member("id", name);
+  json->member("object", "model");
+  json->member("created", created_s_);
+  json->member("owned_by", "kvart");
+  json->member("root", options_.model_names.front());
+  json->member("parent", nullptr);
+  json->member("max_model_len", limits_.context_tokens);
+  json->name("permission");
+  json->begin_array();
+  json->end_array();
+  json->end_object();
 }
 
 std::string Service::models_body() const {
-  Json list = Json::array();
-  for (const std::string& name : options_.model_names) list.push_back(model_json(name));
-  Json json;
-  json["object"] = "list";
-  json["data"] = std::move(list);
-  return json_text(json);
+  std::string text;
+  JsonWriter json(&text);
+  json.begin_object();
+  json.member("object", "list");
+  json.name("data");
+  json.begin_array();
+  for (const std::string& name : options_.model_names) write_model(name, &json);
+  json.end_array();
+  json.end_object();
+  return text;
 }
 
 std::string Service::model_body(const std::string& name) const {
-  for (const std::string& one : options_.model_names) {
-    if (one == name) return json_text(model_json(name));
-  }
-  return {};
+  std::string text;
+  JsonWriter json(&text);
+  const auto& names = options_.model_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) write_model(name, &json);
+  return text;
 }
 
 // What vLLM answers of its tokenizer_config.json, as far as it means the same here.
 std::string Service::tokenizer_info_body() const {
   const TokenizerInfo info = model_.tokenizer_info();
-  const auto name = [this](std::optional<int32_t> token) {
-    return token ? Json(token_text(model_, *token)) : Json();
+  std::string text;
+  JsonWriter json(&text);
+  const auto name_of = [&](const char* member, std::optional<int32_t> token) {
+    json.name(member);
+    if (token) {
+      json.value(token_text(model_, *token));
+    } else {
+      json.value(nullptr);
+    }
   };
-  Json json;
-  json["tokenizer_class"] = "kvart";
-  json["bos_token"] = name(info.bos);
-  json["eos_token"] = name(info.eos);
-  json["add_bos_token"] = info.adds_bos;
-  json["chat_template"] = info.chat_template;
-  json["model_max_length"] = limits_.context_tokens;
-  return json_text(json);
+  json.begin_object();
+  json.member("tokenizer_class", "kvart");
+  name_of("bos_token", info.bos);
+  name_of("eos_token", info.eos);
+  json.member("add_bos_token", info.adds_bos);
+  json.member("chat_template", info.chat_template);
+  json.member("model_max_length", limits_.context_tokens);
+  json.end_object();
+  return text;
 }
 
 std::string Service::metrics_body() const {
@@ -130,15 +167,19 @@ std::string Service::metrics_body() const {
 }
 
 std::string Service::status_body() const {
-  Json json = status_json(engine_.stats(), engine_.plan(), engine_.options());
-  json["model"] = options_.model_names.front();
-  json["version"] = options_.version;
-  json["kv_cache_dtype"] = options_.cache_words;
-  json["uptime_s"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  json["connections"] = connections;
-  json["stopping"] = stopping;
-  return json_text(json);
+  std::string text;
+  JsonWriter json(&text);
+  json.begin_object();
+  write_status(engine_.stats(), engine_.plan(), engine_.options(), &json);
+  json.member("model", options_.model_names.front());
+  json.member("version", options_.version);
+  json.member("kv_cache_dtype", options_.cache_words);
+  json.member("uptime_s",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+  json.member("connections", connections);
+  json.member("stopping", stopping);
+  json.end_object();
+  return text;
 }
 
 }  // namespace kvart::server

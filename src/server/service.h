@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -28,8 +30,13 @@ class Service {
   [[nodiscard]] const ApiLimits& limits() const { return limits_; }
   [[nodiscard]] Engine& engine() const { return engine_; }
   void log(std::string_view line) const;
+  // A line about what an exception has ended; there may be no memory for the line either.
+  void note_lost(std::string_view what, const std::exception& error) const noexcept;
 
-  [[nodiscard]] AnswerHead new_head(const ApiRequest& request);
+  [[nodiscard]] AnswerHead new_head(const ApiRequest& request,
+                                    std::chrono::steady_clock::time_point asked);
+  // How long it may take: as it asks for, and no longer than the server allows.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> timeout(const ApiRequest& request) const;
   [[nodiscard]] uint64_t random_seed() { return random_(); }
   // Under which cached prefixes are shared. key: which API key came with the request.
   [[nodiscard]] std::string salt(size_t key, const std::string& cache_salt) const;
@@ -52,7 +59,7 @@ class Service {
   [[nodiscard]] bool has_room() const { return answers_bytes < options_.max_answers_bytes; }
 
  private:
-  [[nodiscard]] Json model_json(const std::string& name) const;
+  void write_model(const std::string& name, JsonWriter* json) const;
 
   const Model& model_;
   Engine& engine_;
@@ -65,7 +72,8 @@ class Service {
   std::map<std::pair<std::string, int>, uint64_t> counts_;
 };
 
-// What the status page shows, as JSON.
-Json status_json(const EngineStats& stats, const MemoryPlan& plan, const EngineOptions& options);
+// What the status page shows, as members of an object.
+void write_status(const EngineStats& stats, const MemoryPlan& plan, const EngineOptions& options,
+                  JsonWriter* json);
 
 }  // namespace kvart::server

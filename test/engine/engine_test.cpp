@@ -254,6 +254,41 @@ TEST(Engine, CancelAtAnyMomentIsHarmless) {
   EXPECT_EQ(engine->stats().running, 0);
 }
 
+// A conversation goes on after every way that an answer may end: what the cache has of it changes
+// nothing.
+TEST(Engine, TheNextTurnEqualsARunOnAnEmptyCache) {
+  for (const char* policy : {"int4", "fp8", "k6v4"}) {
+    const auto model = tiny_model("llama");
+    const EngineOptions options = engine_options(policy, 512);
+    const auto engine = make_engine(*model, options);
+    const GenerationRequest first = request_of(some_prompt(100, 1), 150);
+    const Answer whole = answer_of(*engine, first);
+    for (const char* end : {"length", "stop", "cancel", "vanish"}) {
+      GenerationRequest request = first;
+      if (*end == 's') request.options.stop = {whole.text.substr(whole.text.size() / 2, 4)};
+      const auto reader = Reader::submit(*engine, request);
+      reader->wait();
+      reader->take();
+      if (*end == 'c') reader->generation().cancel();
+      if (*end == 'v') {
+        reader->drop();
+      } else {
+        reader->read_all();
+      }
+      GenerationRequest next = request_of(request.prompt, 30);
+      const auto& said = reader->answer().tokens;
+      next.prompt.insert(next.prompt.end(), said.begin(), said.end());
+      const std::vector<int32_t> turn = some_prompt(40, 2);
+      next.prompt.insert(next.prompt.end(), turn.begin(), turn.end());
+      const auto again = Reader::submit(*engine, next);
+      again->read_all();
+      EXPECT_GE(again->generation().usage().cached_tokens, 64);
+      EXPECT_EQ(again->answer().tokens, answer_of(*make_engine(*model, options), next).tokens)
+          << policy << " after " << end;
+    }
+  }
+}
+
 // Who hears of an answer's end may ask at once: it is counted, and its place is free.
 TEST(Engine, AnEndThatWasToldIsCountedAndItsPlaceFree) {
   const auto model = tiny_model("llama");
@@ -281,6 +316,22 @@ TEST(Engine, DeadlinesEndWhatIsLate) {
   const auto reader = Reader::submit(*engine, request);
   reader->read_all();
   EXPECT_EQ(reader->answer().finish, FinishReason::deadline);
+  // In the middle of its choices' answers, whether its reader takes them or not.
+  request.choices = 2;
+  for (const bool reads : {true, false}) {
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+    const auto late = Reader::submit(*engine, request);
+    if (!reads) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    late->read_all();
+    for (const Answer& answer : late->answers()) {
+      EXPECT_EQ(answer.finish, FinishReason::deadline);
+      EXPECT_LT(answer.tokens.size(), 400u);
+    }
+    EXPECT_GE(std::chrono::steady_clock::now(), *request.deadline);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    EXPECT_EQ(stats.session.pages_referenced + stats.session.slots_referenced, 0);
+  }
 }
 
 TEST(Engine, DrainingRefusesNewOnesAndEndsTheRest) {

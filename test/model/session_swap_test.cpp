@@ -152,6 +152,24 @@ TEST(SessionSwap, GivenUpAndStartedAgainItAnswersTheSame) {
   }
 }
 
+// Whichever token of its answer it is given up behind.
+TEST(SessionSwap, GivenUpAfterEachToken) {
+  const auto model = load("llama");
+  std::vector<int32_t> tokens = text(prompt_tokens, 1);
+  const std::vector<int32_t> answer = text(answer_tokens, 2);
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  std::vector<size_t> stops;
+  for (size_t i = 1; i <= 32; ++i) stops.push_back(prompt_tokens + i);
+  const Trace expected = straight(*model, "int4", tokens);
+  for (const uint64_t host_bytes : {uint64_t{0}, plenty}) {
+    const auto session = make_session(*model, "int4", 1, host_bytes);
+    const Trace found = broken(*session, tokens, stops);
+    expect_ends_the_same(expected, found, std::to_string(host_bytes) + " bytes of host memory");
+    EXPECT_EQ(found.sealed, expected.sealed);
+    EXPECT_EQ(session->stats().swapped_in_blocks > 0, host_bytes > 0);
+  }
+}
+
 // Restored, it holds the very bytes: with full layers alone every sealed block of the prompt.
 TEST(SessionSwap, EveryBlockComesBackAsItWas) {
   const auto model = load("llama");

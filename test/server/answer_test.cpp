@@ -199,6 +199,78 @@ TEST_F(AnswerTest, AnEchoedStreamBeginsWithThePrompt) {
   EXPECT_FALSE(chunks[1]["choices"][0].contains("prompt_token_ids"));
 }
 
+// Whatever waits: events are made by pieces, and every part of a request has its turn.
+TEST_F(AnswerTest, NoPollOfAStreamIsLong) {
+  struct Case {
+    const char* what;
+    std::string body;
+    size_t event_bytes;
+  };
+  const Case cases[] = {
+      {"scores of many choices", R"("prompt": "hi", "logprobs": 20, "n": 100, "max_tokens": 250)",
+       400'000},
+      {"an echo for each choice",
+       R"("prompt": ")" + std::string(1000, 'x') +
+           R"(", "logprobs": 5, "echo": true, "n": 120, "max_tokens": 1)",
+       200'000},
+      {"many prompts",
+       [] {
+         std::string prompts = R"("prompt": ["a")";
+         for (int i = 1; i < 500; ++i) prompts += R"(, "a")";
+         return prompts + R"(], "max_tokens": 200, "logprobs": 1, "n": 2)";
+       }(),
+       50'000},
+  };
+  for (const Case& one : cases) {
+    Json json;
+    ApiRequest request;
+    ASSERT_FALSE(parse_body("{" + one.body + R"(, "stream": true})", &json));
+    ASSERT_FALSE(parse_completion(json, {258, 4096, {"fake"}, {}}, &request));
+    std::vector<std::vector<int32_t>> prompts;
+    ASSERT_FALSE(make_prompts(model_, 4096, request, &prompts));
+    const size_t choices = prompts.size() * static_cast<size_t>(request.choices);
+    Answer answer(model_, std::move(request), {"cmpl-1", 1234});
+    ASSERT_FALSE(answer.submit(engine_, std::move(prompts), "", [] {}));
+    while (engine_.running() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::string all;
+    size_t polls = 0;
+    do {
+      const std::string events = answer.poll();
+      EXPECT_LT(events.size(), Answer::poll_bytes + one.event_bytes) << one.what;
+      EXPECT_EQ(answer.has_more(), !answer.finished()) << one.what;
+      all += events;
+      ++polls;
+    } while (answer.has_more());
+    EXPECT_LE(polls, all.size() / Answer::poll_bytes + 1) << one.what;
+    EXPECT_GT(polls, 3u) << one.what;
+    EXPECT_TRUE(all.ends_with("data: [DONE]\n\n")) << one.what;
+    size_t ends = 0;
+    for (size_t at = 0; (at = all.find(R"("finish_reason":"length")", at)) != std::string::npos;) {
+      ++ends;
+      ++at;
+    }
+    EXPECT_EQ(ends, choices) << one.what;
+  }
+}
+
+// What was said before a fault comes before it, unless nothing was.
+TEST_F(AnswerTest, AFaultComesBehindWhatWasSaid) {
+  Json json;
+  ApiRequest request;
+  ASSERT_FALSE(parse_body(R"({"prompt": "hi", "max_tokens": 4000, "stream": true})", &json));
+  ASSERT_FALSE(parse_completion(json, {258, 4096, {"fake"}, {}}, &request));
+  Answer answer(model_, request, {"cmpl-1", 1});
+  ASSERT_FALSE(answer.submit(engine_, {{1}}, "", [] {}));
+  while (engine_.last()->said() < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  engine_.last()->cancel();
+  while (engine_.running() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string events = answer.poll();
+  EXPECT_TRUE(answer.finished());
+  EXPECT_THAT(events, testing::HasSubstr(R"("text":"abcde)"));
+  EXPECT_THAT(events, testing::HasSubstr(R"("finish_reason":null)"));
+  EXPECT_GT(events.find(R"("code":503)"), events.find("abcde"));
+}
+
 TEST_F(AnswerTest, AFaultEndsTheStreamWithoutDone) {
   engine_.fail_next();
   const auto chunks = events(R"({"prompt": "hi", "stream": true})");
@@ -235,21 +307,42 @@ TEST_F(AnswerTest, DroppingItCancels) {
   EXPECT_EQ(engine_.running(), 0u);
 }
 
+Json lists_of(CompletionLogprobs& logprobs) {
+  std::string text;
+  JsonWriter json(&text);
+  logprobs.write(&json);
+  return Json::parse(text);
+}
+
 TEST(Logprobs, PartsOfCharactersAndInfinity) {
   const FakeModel model;
   EXPECT_EQ(token_text(model, 0xE2), "bytes:\\xe2");
   EXPECT_EQ(token_text(model, 'a'), "a");
   EXPECT_EQ(finite_logprob(-std::numeric_limits<float>::infinity()), -9999.0);
   // Offsets count characters of the text, and a character counts with its last byte.
-  CompletionLogprobs logprobs(model, false);
+  CompletionLogprobs logprobs(model, false, {});
   std::vector<ScoredToken> scores;
   for (const int32_t token : {0xE2, 0x82, 0xAC, static_cast<int32_t>('a')}) {
     scores.push_back({token, -1, 1, {}});
   }
   logprobs.add(scores);
-  const Json json = logprobs.take();
+  const Json json = lists_of(logprobs);
   EXPECT_EQ(json["text_offset"], Json::parse("[0, 0, 0, 1]"));
   EXPECT_EQ(json["tokens"][0], "bytes:\\xe2");
+}
+
+// Behind a prompt a space is a character of the text, at its beginning it may be none.
+TEST(Logprobs, OffsetsBehindAPromptCountTheFirstSpace) {
+  const FakeModel model(true);
+  const std::vector<ScoredToken> scores = {{' ', -1, 1, {}}, {'a', -1, 1, {}}, {'b', -1, 1, {}}};
+  for (const auto& [before, offsets] :
+       {std::pair<std::vector<int32_t>, const char*>{{fake_bos, 'x'}, "[0, 1, 2]"},
+        {{fake_bos}, "[0, 0, 1]"},
+        {{}, "[0, 0, 1]"}}) {
+    CompletionLogprobs logprobs(model, false, before);
+    logprobs.add(scores);
+    EXPECT_EQ(lists_of(logprobs)["text_offset"], Json::parse(offsets));
+  }
 }
 
 }  // namespace

@@ -107,7 +107,8 @@ TEST(Fields, NumbersAtTheEdgesOfTypes) {
                                           "min_p",
                                           "repetition_penalty",
                                           "presence_penalty",
-                                          "frequency_penalty"};
+                                          "frequency_penalty",
+                                          "timeout"};
   const std::vector<std::string> values = {"-1",
                                            "-2147483648",
                                            "2147483647",
@@ -164,6 +165,10 @@ TEST(Fields, SamplingOutOfRangeNamesFieldAndRange) {
       {"logprobs", "true"},
       {"best_of", "2"},
       {"truncate_prompt_tokens", "0"},
+      {"timeout", "0"},
+      {"timeout", "-1"},
+      {"timeout", "86400.5"},
+      {"timeout", "\"5\""},
       {"stop", "\"\""},
       {"stop", "[\"a\", \"\"]"},
       {"stop", "[1]"},
@@ -409,6 +414,24 @@ TEST(Tokenize, AnswersAndFaults) {
             "tokens");
   EXPECT_EQ(detokenize_answer(model, limits(), Json::parse("{}"), &answer)->param, "tokens");
   EXPECT_EQ(tokenize_answer(model, limits(), Json::parse("{}"), &answer)->param, "prompt");
+}
+
+// Token ids at the edges of types, wherever they may stand.
+TEST(Tokenize, IdsOutsideTheVocabularyAreRefused) {
+  const FakeModel model;
+  for (const char* id :
+       {"-1", "-2147483648", "258", "2147483647", "4294967296", "4294967393", "9007199254740993",
+        "9223372036854775807", "18446744073709551615", "97.0", "\"97\"", "null", "true", "[97]"}) {
+    const std::string list = "[97, " + std::string(id) + "]";
+    std::string answer;
+    const auto fault =
+        detokenize_answer(model, limits(), Json::parse("{\"tokens\": " + list + "}"), &answer);
+    ASSERT_TRUE(fault) << id;
+    EXPECT_EQ(fault->param, "tokens") << id;
+    EXPECT_EQ(refused("{\"prompt\": " + list + "}").param, "prompt") << id;
+    EXPECT_EQ(refused("{\"prompt\": [" + list + "]}").param, "prompt") << id;
+    EXPECT_EQ(refused(completion("\"stop_token_ids\": " + list)).param, "stop_token_ids") << id;
+  }
 }
 
 }  // namespace

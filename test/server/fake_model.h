@@ -1,10 +1,11 @@
 // A model without weights: tokens are bytes, and two control tokens. Slow on demand: chats that say
-// "slow", and the bytes of one token.
+// "slow", and the bytes of one token. On demand a space that begins a text isn't part of it.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kvart/model.h"
@@ -18,7 +19,7 @@ inline constexpr int32_t slow_token = 1;
 
 class FakeModel : public Model {
  public:
-  FakeModel() {
+  explicit FakeModel(bool drops_first_space = false) : drops_first_space_(drops_first_space) {
     config_.vocab = 258;
     config_.name = "fake";
   }
@@ -61,17 +62,20 @@ class FakeModel : public Model {
 
  private:
   ModelConfig config_;
+  bool drops_first_space_;
 };
 
 class FakeStream : public TextStream {
  public:
-  FakeStream(const FakeModel& model, bool show) : model_(model), show_(show) {}
+  FakeStream(const FakeModel& model, bool show, bool drop_space)
+      : model_(model), show_(show), drop_space_(drop_space) {}
   std::string push(int32_t token) override {
     if (token >= 256 && !show_) return {};
     pending_ += model_.token_bytes(token);
     std::string out;
     const size_t held = text::append_repaired(pending_, out);
     pending_.erase(0, pending_.size() - held);
+    if (!out.empty() && std::exchange(drop_space_, false) && out.front() == ' ') out.erase(0, 1);
     return out;
   }
   std::string flush() override {
@@ -83,11 +87,12 @@ class FakeStream : public TextStream {
  private:
   const FakeModel& model_;
   bool show_;
+  bool drop_space_;
   std::string pending_;
 };
 
 inline std::unique_ptr<TextStream> FakeModel::text_stream(bool show_special) const {
-  return std::make_unique<FakeStream>(*this, show_special);
+  return std::make_unique<FakeStream>(*this, show_special, drops_first_space_);
 }
 
 }  // namespace kvart

@@ -45,6 +45,33 @@ TEST(Http, AnswersOnEachRoute) {
   EXPECT_EQ(server.ask(post("/v1/completions", ask_text)).json()["choices"][0]["text"], "abcde");
 }
 
+// Late ones end with an error that isn't asked for again; a stream has what was said before.
+TEST(Http, ARequestsTimeIsOver) {
+  ServerOptions options;
+  options.request_timeout = std::chrono::milliseconds(400);
+  const RunningServer server(options, std::chrono::milliseconds(5));
+  for (const auto& [more, least_s] : {std::pair(R"(, "timeout": 0.2)", 0.2), std::pair("", 0.4),
+                                      std::pair(R"(, "timeout": 3600)", 0.4)}) {
+    const std::string body = std::string(R"({"prompt": "hi", "max_tokens": 4000)") + more;
+    const auto began = std::chrono::steady_clock::now();
+    const Response whole = server.ask(post("/v1/completions", body + "}"));
+    const double taken_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    EXPECT_GE(taken_s, least_s) << more;
+    EXPECT_EQ(whole.status, 504) << more;
+    EXPECT_EQ(whole.json()["error"]["type"], "GatewayTimeoutError");
+    EXPECT_THAT(whole.json()["error"]["message"].get<std::string>(), HasSubstr("timeout"));
+    EXPECT_THAT(whole.head, HasSubstr("X-Should-Retry: false"));
+    const Response stream = server.ask(post("/v1/completions", body + R"(, "stream": true})"));
+    EXPECT_TRUE(stream.whole);
+    EXPECT_THAT(stream.body, HasSubstr(R"("text":"a)"));
+    EXPECT_THAT(stream.body, HasSubstr(R"("code":504)"));
+    EXPECT_THAT(stream.body, Not(HasSubstr("[DONE]")));
+    EXPECT_TRUE(server.idle_within(1000));
+  }
+  EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "hi", "timeout": 30})")).status, 200);
+}
+
 // Bodies with scores are written by another thread; more requests follow on the connection.
 TEST(Http, AnswersWithScores) {
   const RunningServer server;

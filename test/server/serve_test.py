@@ -157,6 +157,29 @@ class Answers(ServedCase):
         reset = self.server.post("/v1/completions", prompt=ids, max_tokens=1)
         self.assertEqual(reset["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
+    def assert_idle(self, limit_s=2):
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            state = json.loads(self.server.ask("GET", "/v1/status")[1])
+            if state["running"] + state["waiting"] == 0:
+                break
+            time.sleep(0.02)
+        self.assertEqual(state["running"] + state["waiting"], 0)
+        self.assertEqual(state["cache"]["sealed"]["referenced"], 0)
+        self.assertEqual(state["cache"]["open"]["referenced"], 0)
+
+    def test_what_is_late_gives_its_blocks_back(self):
+        body = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True, "n": 16, "timeout": 0.1}
+        status, text = self.server.ask("POST", "/v1/completions", body)
+        self.assertEqual(status, 504, text)
+        self.assert_idle()
+        events = self.server.stream("/v1/completions", **body)
+        self.assertEqual(json.loads(events[-1])["error"]["code"], 504)
+        self.assertGreater(len(events), 1)
+        self.assert_idle()
+        late = json.loads(self.server.ask("GET", "/v1/status")[1])["finished"]["deadline"]
+        self.assertEqual(late, 2)
+
     def test_clients_that_vanish(self):
         for stream in (False, True):
             connections = []
@@ -168,15 +191,7 @@ class Answers(ServedCase):
             time.sleep(0.05)
             for connection in connections:
                 connection.close()
-            deadline = time.monotonic() + 2
-            while time.monotonic() < deadline:
-                state = json.loads(self.server.ask("GET", "/v1/status")[1])
-                if state["running"] + state["waiting"] == 0:
-                    break
-                time.sleep(0.02)
-            self.assertEqual(state["running"] + state["waiting"], 0)
-            self.assertEqual(state["cache"]["sealed"]["referenced"], 0)
-            self.assertEqual(state["cache"]["open"]["referenced"], 0)
+            self.assert_idle()
 
 
 class Program(ServedCase):

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "failing_new.h"
 #include "server/raw_client.h"
 
@@ -123,6 +125,89 @@ TEST(ServerMemory, AnswersThatNobodyTakesAreBounded) {
     EXPECT_THAT(response.body, testing::HasSubstr("[DONE]"));
   }
   EXPECT_EQ(server.ask(scored(false, 1)).status, 200);
+}
+
+struct Kind {
+  const char* name;
+  std::string request;
+  std::string right;  // is in the right answer, and in no other
+};
+
+std::vector<Kind> kinds() {
+  const std::string ask = R"({"prompt":"hi","max_tokens":3)";
+  const std::string scores = ask + R"(,"echo":true,"logprobs":2,"n":3)";
+  const char* path = "/v1/completions";
+  return {
+      {"a body", post(path, ask + "}"), R"("text":"abc")"},
+      {"a stream", post(path, ask + R"(,"stream":true})"), "data: [DONE]"},
+      {"scores", post(path, scores + "}"), R"("text":"hiabc")"},
+      {"a stream of scores", post(path, scores + R"(,"stream":true})"), "data: [DONE]"},
+      {"a chat",
+       post("/v1/chat/completions",
+            R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":3})"),
+       R"("content":"abc")"},
+      {"tokens", post("/tokenize", R"({"prompt":"abc"})"), R"("count":4)"},
+      {"figures", get("/metrics"), "vllm:num_requests_running"},
+      {"status", get("/v1/status"), R"("kv_cache_dtype":"int4")"},
+      {"models", get("/v1/models"), R"("owned_by":"kvart")"},
+  };
+}
+
+enum class End { right, told, cut_off };
+
+// The answer to a request during which the server's allocation `n` from now on fails.
+End ask_without(const RunningServer& server, const Kind& kind, int64_t n) {
+  successes_left = n;
+  RawClient client(server.port());
+  client.send(kind.request);
+  const Response response = client.response();
+  successes_left = never;
+  EXPECT_TRUE(response.whole || client.ended()) << "neither answered nor cut off";
+  if (!response.whole) return End::cut_off;
+  const bool right = response.body.find(kind.right) != std::string::npos;
+  const bool told = response.body.find(R"("code":503)") != std::string::npos;
+  EXPECT_NE(right, told) << response.body;
+  EXPECT_TRUE(response.status == 200 || (response.status == 503 && told)) << response.head;
+  return right ? End::right : End::told;
+}
+
+// Whoever lacks memory hears of it or is cut off; nothing is left of the request, and nobody else
+// notices.
+TEST(ServerMemory, ARequestThatGetsNoneEndsAlone) {
+  spared = true;  // this thread, which is the client's
+  const RunningServer server;
+  ASSERT_EQ(server.ask(get("/health")).status, 200);
+  const std::size_t before = live_bytes;
+  for (const Kind& kind : kinds()) {
+    std::map<End, int> ends;
+    for (int64_t n = 0;; n += 1 + n / 100) {
+      failures = 0;
+      ++ends[ask_without(server, kind, n)];
+      EXPECT_TRUE(server.idle_within(2000));
+      EXPECT_EQ(server.ask(get("/health")).status, 200);
+      ASSERT_FALSE(testing::Test::HasFailure()) << kind.name << " without allocation " << n;
+      if (failures == 0) break;
+    }
+    EXPECT_GT(ends[End::told], ends[End::cut_off]) << kind.name;
+  }
+  EXPECT_LT(live_bytes, before + 200'000);
+}
+
+// A long answer that there is no memory for, once its stream has begun and before its body has.
+TEST(ServerMemory, AnAnswerThatGetsNoneEndsWithAnError) {
+  spared = true;
+  const RunningServer server;
+  for (const bool stream : {false, true}) {
+    failing_bytes = 200'000;  // its text grows beyond that
+    const Response response = server.ask(scored(stream, 40));
+    EXPECT_EQ(failing_bytes, 0u);
+    EXPECT_TRUE(response.whole);
+    EXPECT_EQ(response.status, stream ? 200 : 503);
+    EXPECT_THAT(response.body, testing::HasSubstr("there is no memory"));
+    EXPECT_THAT(response.body, testing::Not(testing::HasSubstr("[DONE]")));
+    EXPECT_TRUE(server.idle_within(1000));
+    EXPECT_EQ(server.ask(scored(stream, 1)).status, 200);
+  }
 }
 
 // The system has no memory for one connection, and for the next one it has.

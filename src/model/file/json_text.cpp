@@ -26,7 +26,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   using number_float_t = typename Json::number_float_t;
   using string_t = typename Json::string_t;
   using binary_t = typename Json::binary_t;
-  Json root;
+  EmptiedJson<Json> root;
   std::string error;
 
   bool null() override { return add(nullptr); }
@@ -57,16 +57,17 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   // What has come of an array or object that hasn't ended yet.
   struct Open {
-    Json value;
-    std::vector<std::pair<std::string, Json>> members{};  // of an object
+    EmptiedJson<Json> value;
+    std::vector<std::pair<std::string, EmptiedJson<Json>>> members{};  // of an object
     std::set<std::string> keys{};
   };
 
-  bool add(Json value) {
+  // Where there is no memory, `value` stays what it is.
+  bool add(Json&& value) {
     if (open_.empty()) {
-      root = std::move(value);
-    } else if (Open& parent = open_.back(); parent.value.is_array()) {
-      parent.value.push_back(std::move(value));
+      root.value = std::move(value);
+    } else if (Open& parent = open_.back(); parent.value.value.is_array()) {
+      parent.value.value.push_back(std::move(value));
     } else {
       parent.members.emplace_back(std::move(name_), std::move(value));
     }
@@ -78,7 +79,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       return false;
     }
     names_.push_back(std::move(name_));
-    open_.push_back({std::move(value)});
+    open_.push_back({EmptiedJson<Json>(std::move(value))});
     return true;
   }
   bool close() {
@@ -86,23 +87,24 @@ class Builder final : public nlohmann::json_sax<Json> {
     open_.pop_back();
     name_ = std::move(names_.back());
     names_.pop_back();
-    if (closed.value.is_object()) {
-      fill(closed.value.template get_ref<typename Json::object_t&>(), closed.members);
+    Json& value = closed.value.value;
+    if (value.is_object()) {
+      fill(value.template get_ref<typename Json::object_t&>(), closed.members);
     }
-    return add(std::move(closed.value));
+    return add(std::move(value));
   }
 
   static void fill(std::map<std::string, Json, std::less<>>& object,
-                   std::vector<std::pair<std::string, Json>>& members) {
-    for (auto& [name, value] : members) object.emplace(std::move(name), std::move(value));
+                   std::vector<std::pair<std::string, EmptiedJson<Json>>>& members) {
+    for (auto& [name, tree] : members) object.emplace(std::move(name), std::move(tree.value));
   }
   // With its place taken beforehand: this list has constant keys, so that it copies its members,
   // whole trees, each time that it grows. The keys are known to differ: looking each one up would
   // take quadratic time.
   static void fill(std::vector<std::pair<const std::string, Json>>& object,
-                   std::vector<std::pair<std::string, Json>>& members) {
+                   std::vector<std::pair<std::string, EmptiedJson<Json>>>& members) {
     object.reserve(members.size());
-    for (auto& [name, value] : members) object.emplace_back(std::move(name), std::move(value));
+    for (auto& [name, tree] : members) object.emplace_back(std::move(name), std::move(tree.value));
   }
 
   std::vector<Open> open_;          // the innermost last
@@ -115,7 +117,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& source) {
   Builder<nlohmann::json> builder;
   if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
-    return std::move(builder.root);
+    return std::move(builder.root.value);
   }
   return Error{ErrorCode::invalid_file,
                fmt::format("{}: {}; the file is damaged or incomplete, fetch it again", source,
@@ -128,7 +130,7 @@ Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
   }
   Builder<nlohmann::ordered_json> builder;
   if (nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &builder)) {
-    return std::move(builder.root);
+    return std::move(builder.root.value);
   }
   return Error{ErrorCode::invalid_argument, builder.error};
 }

@@ -5,10 +5,43 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "kvart/result.h"
 
 namespace kvart {
+
+// Empties a value from its leaves on. A destructor takes memory for the values inside that are
+// arrays or objects and not empty, and ends the program where the system has none.
+template <class Json>
+void empty_json(Json& json) noexcept {
+  if (json.is_array()) {
+    auto& list = *json.template get_ptr<typename Json::array_t*>();
+    for (Json& entry : list) empty_json(entry);
+    list.clear();
+  } else if (json.is_object()) {
+    auto& members = *json.template get_ptr<typename Json::object_t*>();
+    for (auto& member : members) empty_json(member.second);
+    members.clear();
+  }
+}
+
+// A value that goes away without memory.
+template <class Json>
+struct EmptiedJson {
+  Json value;
+
+  EmptiedJson() = default;
+  explicit EmptiedJson(Json&& from) : value(std::move(from)) {}
+  EmptiedJson(EmptiedJson&& other) noexcept : value(std::move(other.value)) {}
+  EmptiedJson& operator=(EmptiedJson&& other) noexcept {
+    std::swap(value, other.value);
+    return *this;
+  }
+  EmptiedJson(const EmptiedJson&) = delete;
+  EmptiedJson& operator=(const EmptiedJson&) = delete;
+  ~EmptiedJson() { empty_json(value); }
+};
 
 // Error (invalid_file): not JSON, a key twice in one object, deeper than 64, invalid UTF-8, text
 // after the end; with `source`, the byte and the cause.
