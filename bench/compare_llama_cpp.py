@@ -6,11 +6,12 @@ Usage: compare_llama_cpp.py KVART MODEL.gguf [--threads 2] [--depths 1 512 2048 
                             [--sweep-bench PATH/llama-sweep-bench --sweep-name NAME]
 
 llama.cpp is llama-cpp-python (test/oracle/requirements.txt). --sweep-bench adds a fork of llama.cpp
-by its llama-sweep-bench. All get the same file and the same threads, random tokens in steps of 512,
-flash attention, and the cache type of the same width; the peers' threads spin shortly before they
-sleep unless GOMP_SPINCOUNT is set. At each depth: the rate of taking the prompt of so many tokens,
-and of --decoded tokens after it. A round runs every cache and program once, one after the other;
-the medians of rounds are compared, since absolute times on a shared machine mean little; what other
+by its llama-sweep-bench; with --without-llama-cpp alone Kvart's caches are compared with each
+other. All get the same file and the same threads, random tokens in steps of 512, flash attention,
+and the cache type of the same width; the peers' threads spin shortly before they sleep unless
+GOMP_SPINCOUNT is set. At each depth: the rate of taking the prompt of so many tokens, and of
+--decoded tokens after it. A round runs every cache and program once, one after the other; the
+medians of rounds are compared, since absolute times on a shared machine mean little; what other
 programs took of the processors meanwhile is printed. --json keeps every round's figures.
 """
 
@@ -99,8 +100,11 @@ def programs_of(args):
                 args.sweep_max,
             )
         )
-    if len(programs) == 1:
-        sys.exit("nothing to compare with: give --sweep-bench, or install llama-cpp-python")
+    if len(programs) == 1 and not (args.without_llama_cpp and len(args.caches) > 1):
+        sys.exit(
+            "nothing to compare with: give --sweep-bench, install llama-cpp-python, or compare "
+            "Kvart's caches with each other by --without-llama-cpp"
+        )
     return programs
 
 
@@ -140,7 +144,7 @@ def print_rates(args, names, kept):
     print(f"\n{'':15}{'cache':14}{'Kvart':>12}", end="")
     print("".join(f"{name:>12}{'ratio':>7}" for name in names[1:]))
     for cache in args.caches:
-        label = f"{cache} / {peers.CACHES[cache]}"
+        label = f"{cache} / {peers.CACHES[cache]}" if names[1:] else cache
         for what, word in enumerate(("prefill", "decode")):
             for depth in args.depths:
                 if what == 0 and depth < 64:

@@ -85,6 +85,19 @@ class Compare(unittest.TestCase):
         self.assertIn("--sweep-bench", status)
         self.assertEqual(out, "")
 
+        out, _, status = self.compare("--without-llama-cpp", "--caches", "int4")
+        self.assertIn("each other", status)
+        self.assertEqual(out, "")
+
+    def test_caches_with_each_other(self):
+        out, err, status = self.compare("--without-llama-cpp", "--depths", "1", "1000",
+                                        "--caches", "f16", "int4", "--rounds", "1")
+        self.assertIsNone(status)
+        self.assertEqual(err, "")
+        rows = [line.split() for line in out.splitlines()]
+        self.assertIn("decode 1000 int4 50.0".split(), rows)
+        self.assertIn("int4 1: 100 % (1.00) 1000: 50 % (1.00)".split(), rows)
+
     def test_paths_that_lead_nowhere(self):
         _, err, status = self.compare("--sweep-bench", str(self.folder / "none"))
         self.assertEqual(status, 2)
