@@ -72,7 +72,8 @@ Status run_gain(const GainCommand& command) {
   Report report = gain_report(*result);
   if (!why_nothing(*result).empty()) {
     std::string reason = report.verdict;
-    for (const std::string& note : result->notes) reason += " " + note;
+    // The last one says no more than that.
+    for (size_t i = 0; i + 1 < result->notes.size(); ++i) reason += " " + result->notes[i];
     return Error{ErrorCode::io, reason};
   }
   report.inputs["model"] = command.model;
