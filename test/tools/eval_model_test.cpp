@@ -76,6 +76,16 @@ TEST(Divergence, FullPrecisionAgainstItselfIsExactlyNothing) {
   }
 }
 
+TEST(Divergence, KeysWithBiases) {
+  const auto model = tiny_model("qwen2");
+  DivergenceOptions options = divergence_options({"f16", "f16", "k4v4"});
+  options.context_tokens = options.text_tokens = 256;
+  const auto result = divergence_of(*model, options);
+  EXPECT_THAT(result.policies[1].kl, Each(0.0F));
+  EXPECT_GT(result.policies[2].quantized_tokens, 0);
+  EXPECT_GT(summary_of(result, 2).kl_mean, 0);
+}
+
 TEST(Divergence, NothingIsQuantizedBeforeTheFirstSealedBlockIsRead) {
   const auto model = tiny_model("llama");
   const auto result = divergence_of(*model, divergence_options({"f16", "kivi2"}));
