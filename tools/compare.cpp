@@ -15,6 +15,8 @@
 #include "options.h"
 #include "page/figure.h"
 #include "report.h"
+#include "streams.h"
+#include "units.h"
 
 namespace kvart::tools {
 namespace {
@@ -202,13 +204,23 @@ void add_notes(const ReportFile& a, const ReportFile& b, const Comparison& compa
 
 // True: every limit is kept.
 bool set_verdict(const Comparison& comparison, const std::vector<GateRow>& gates, Report& report) {
-  size_t values = 0, different = 0;
+  size_t values = 0, different = 0, only_a = 0, only_b = 0;
   for (const TableMatch& match : comparison.tables) {
     values += match.values;
     different += match.different;
+    only_a += match.only_a.size();
+    only_b += match.only_b.size();
   }
   report.verdict = fmt::format("{} of {} values differ", different, values);
-  report.verdict_facts = {{"values", values}, {"values_that_differ", different}};
+  for (const auto& [rows, file] : {std::pair(only_a, "A"), {only_b, "B"}}) {
+    if (rows == 0) continue;
+    report.verdict +=
+        fmt::format("; {} {} in {} alone", counted(rows, "row"), rows == 1 ? "is" : "are", file);
+  }
+  report.verdict_facts = {{"values", values},
+                          {"values_that_differ", different},
+                          {"rows_only_a", only_a},
+                          {"rows_only_b", only_b}};
   if (gates.empty()) {
     report.verdict += ".";
     return true;
@@ -225,6 +237,18 @@ bool set_verdict(const Comparison& comparison, const std::vector<GateRow>& gates
                         ? fmt::format("; B keeps every limit ({} checked).", gates.size())
                         : fmt::format("; FAILED: {}.", first_names(failed));
   return failed.empty();
+}
+
+// What is printed has names and values of the files in it. In the JSON they stay as they are.
+void make_visible(Report& report) {
+  for (std::string& fact : report.facts) fact = visible(fact);
+  for (std::string& note : report.notes) note = visible(note);
+  report.verdict = visible(report.verdict);
+  for (Table& table : report.tables) {
+    for (auto& row : table.rows) {
+      for (Cell& cell : row) cell.text = visible(cell.text);
+    }
+  }
 }
 
 // A gate is about everything that was to be measured.
@@ -273,6 +297,7 @@ Result<bool> run_compare(const CompareOptions& options) {
   add_notes(*a, *b, comparison, reasons, report);
   const bool passed = set_verdict(comparison, *gates, report);
   report.verdict_facts["same_build"] = is_one_build(*a, *b);
+  make_visible(report);
   const Status status = publish(report, *outputs);
   if (!status.ok()) return status.error();
   return passed;
@@ -302,7 +327,9 @@ void add_compare_command(CLI::App& app, int* exit_code) {
     if (kld->count() > 0) options->gates.max_kld = options->max_kld;
     if (needle->count() > 0) options->gates.min_needle = options->min_needle;
     const auto passed = run_compare(*options);
-    *exit_code = !passed.ok() ? fail(passed.error()) : *passed ? exit_fine : exit_no_fit;
+    *exit_code = !passed.ok() ? fail({passed.error().code, visible(passed.error().message)})
+                 : *passed    ? exit_fine
+                              : exit_no_fit;
   });
 }
 

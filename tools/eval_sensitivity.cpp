@@ -30,6 +30,10 @@ int run_sensitivity(const SensitivityCommand& command) {
     if (!tokens.ok()) return fail({tokens.error().code, "--contexts: " + tokens.error().message});
     asked.needle.contexts.push_back(*tokens);
   }
+  // Who says how facts are to be asked for wants them asked for.
+  const NeedleOptions usual;
+  asked.must_retrieve = !asked.needle.contexts.empty() || asked.needle.raw ||
+                        asked.needle.needles != usual.needles || asked.needle.texts != usual.texts;
   const auto measure = [&](const Model& model, int threads, Watch& watch) -> Result<Report> {
     asked.threads = threads;
     if (asked.needle.contexts.empty()) {

@@ -51,6 +51,7 @@ Result<GainOptions> read_options(const GainCommand& command) {
   if (!caches.ok()) return caches.error();
   options.policies = std::move(caches->policies);
   options.kv_memory_bytes = caches->kv_memory_bytes;
+  options.kv_memory_given = caches->kv_memory_given;
   options.available_bytes = caches->available_bytes;
   options.batch_max = command.batch_max;
   options.threads = threads_to_run(command.threads, command.quiet);
@@ -69,6 +70,12 @@ Status run_gain(const GainCommand& command) {
   const auto result = measure_gain(**model, *options, watch);
   if (!result.ok()) return result.error();
   Report report = gain_report(*result);
+  if (!why_nothing(*result).empty()) {
+    std::string reason = report.verdict;
+    // The last one says no more than that.
+    for (size_t i = 0; i + 1 < result->notes.size(); ++i) reason += " " + result->notes[i];
+    return Error{ErrorCode::io, reason};
+  }
   report.inputs["model"] = command.model;
   report.inputs["time_budget_s"] = command.time_budget_s;
   report.inputs["batch_max"] = command.batch_max;
@@ -101,7 +108,8 @@ void add_gain_command(CLI::App& app, int* exit_code) {
   add_page_options(*command, &options->files);
   command->footer(
       "Caches are filled with copies of a computed sequence, so that long contexts take no time to "
-      "fill.\nCtrl-C ends it with what was measured until then.");
+      "fill.\nCtrl-C ends it with what was measured until then; where that is nothing, with exit "
+      "code 1.");
   command->callback([options, exit_code] {
     const Status status = run_gain(*options);
     if (!status.ok()) *exit_code = fail(status.error());

@@ -122,6 +122,22 @@ Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& 
   return policies;
 }
 
+Result<bool> quantizes(const ModelConfig& config, const Policy& policy) {
+  const auto formats = policy.resolve(config.layers);
+  if (!formats.ok()) return formats.error();
+  return std::any_of(formats->begin(), formats->end(), [](const LayerFormats& layer) {
+    return !layer.k->full_precision || !layer.v->full_precision;
+  });
+}
+
+Result<bool> any_quantizes(const ModelConfig& config, const std::vector<NamedPolicy>& policies) {
+  for (const NamedPolicy& named : policies) {
+    auto one = quantizes(config, named.policy);
+    if (!one.ok() || *one) return one;
+  }
+  return false;
+}
+
 Result<PresetFormats> preset_formats(const Preset& preset) {
   const auto parsed = parse_policy(preset.name);
   if (!parsed.ok()) return parsed.error();

@@ -33,6 +33,11 @@ Result<ParsedPolicy> parse_policy_word(const std::string& word, bool quiet);
 // Full precision, which the others are compared with, then `words`, each once.
 Result<std::vector<NamedPolicy>> parse_policies(const std::vector<std::string>& words);
 
+// Whether a layer's K or V is anything but full precision. Error: layers that the policy lacks.
+Result<bool> quantizes(const ModelConfig& config, const Policy& policy);
+// Whether one of them does.
+Result<bool> any_quantizes(const ModelConfig& config, const std::vector<NamedPolicy>& policies);
+
 // The formats of a preset, which are the same in every layer.
 struct PresetFormats {
   LayerFormats pair;

@@ -90,6 +90,15 @@ Status publish(const Report& report, const Outputs& outputs) {
   return first;
 }
 
+void set_nothing_compared(Report* report) {
+  report->flag.clear();
+  report->verdict_facts["policy"] = nullptr;
+  report->verdict_facts["policies_that_quantize"] = 0;
+  report->verdict =
+      "No verdict: nothing that quantizes was compared. Name policies with --policies, or leave it "
+      "out for the usual ones.";
+}
+
 int fail(const Error& error) {
   print_message(error.message);
   return error.code == ErrorCode::out_of_memory ? exit_no_fit : exit_error;

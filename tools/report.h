@@ -70,6 +70,9 @@ nlohmann::ordered_json report_json(const Report& report);
 // Writes the files and prints the report to stdout. Error: what can't be written; the others are.
 Status publish(const Report& report, const Outputs& outputs);
 
+// The verdict where none of the policies quantizes: nothing can be recommended.
+void set_nothing_compared(Report* report);
+
 // Prints "kvart: MESSAGE" to stderr and gives the exit code for it.
 int fail(const Error& error);
 

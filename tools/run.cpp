@@ -123,12 +123,7 @@ class Run {
     session.max_step_tokens = options_.chunk;
     session.threads = threads_;
     if (options_.depth > 0) session.max_sequences = 2;  // the prompt's, and the one of its copies
-    if (before >= session.context_tokens) {
-      return Error{
-          ErrorCode::out_of_memory,
-          fmt::format("the prompt has {} tokens, the context {}: shorten it{}", before,
-                      session.context_tokens, options_.context > 0 ? " or raise --context" : "")};
-    }
+    if (before >= session.context_tokens) return too_long(before, session.context_tokens);
     if (limit > 0 && options_.context > limit) {
       say(fmt::format("--context {}: the model was made for {} tokens", options_.context, limit));
     }
@@ -137,6 +132,18 @@ class Run {
     if (!created) return created.error();
     session_ = std::move(created).value();
     return {};
+  }
+
+  // Of the prompt or, where that is asked for, the depth that copies of it are to fill.
+  [[nodiscard]] Error too_long(int64_t tokens, int64_t context) const {
+    const bool deep = tokens > static_cast<int64_t>(prompt_.size());
+    const std::string what =
+        deep ? fmt::format("--depth {}: the context has {} tokens: give less", tokens, context)
+             : fmt::format(
+                   "the prompt has {} tokens, the context {}: "
+                   "shorten it",
+                   tokens, context);
+    return {ErrorCode::out_of_memory, what + (options_.context > 0 ? " or raise --context" : "")};
   }
 
   Status set_tokens() {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -42,6 +43,25 @@ void print_line(std::string_view line) {
 
 void print_message(std::string_view message) {
   print_line(fmt::format("kvart: {}", message));
+}
+
+std::string visible(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    // U+0080 to U+009F, in UTF-8 two bytes.
+    const bool two = byte == 0xC2 && i + 1 < text.size() &&
+                     static_cast<uint8_t>(text[i + 1]) < 0xA0 &&
+                     static_cast<uint8_t>(text[i + 1]) >= 0x80;
+    if (two) {
+      out += fmt::format("\\xC2\\x{:02X}", static_cast<uint8_t>(text[++i]));
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02X}", byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
 }
 
 void print_progress(std::string_view text) {

@@ -16,6 +16,9 @@ void prepare_streams();
 void print_line(std::string_view line);
 // "kvart: MESSAGE" on stderr.
 void print_message(std::string_view message);
+// The same text with control characters as \xNN: text of a file that anyone may have written can't
+// steer the terminal or look like another line.
+std::string visible(std::string_view text);
 // On stderr if it is a terminal: replaces the line that is there.
 void print_progress(std::string_view text);
 

@@ -65,6 +65,37 @@ class Compare(Case):
         self.assertAlmostEqual(row["ratio"], 2)
         self.assertIn("1 of 12 values differ", text)
 
+    def test_rows_that_one_has_alone_are_in_the_verdict(self):
+        a = self.report("d.json", DIVERGENCE)
+        b = self.report("e.json", DIVERGENCE, divergence=DIVERGENCE["divergence"][:1])
+        found, _ = self.run_json("compare", a, b)
+        self.assertEqual(found["verdict"]["text"], "0 of 2 values differ; 2 rows are in A alone.")
+        self.assertEqual((found["verdict"]["rows_only_a"], found["verdict"]["rows_only_b"]), (2, 0))
+        found, _ = self.run_json("compare", b, a, "--max-kld", "1")
+        self.assertIn("; 2 rows are in B alone; B keeps", found["verdict"]["text"])
+
+    def test_text_of_a_file_cannot_steer_a_terminal(self):
+        evil = "int4\x1b[2J\n\x7f\u009b1m"
+        shown = r"int4\x1B[2J\x0A\x7F\xC2\x9B1m"
+        rows = [dict(row, policy=evil) for row in DIVERGENCE["divergence"][1:2]]
+        a = self.report("a1.json", DIVERGENCE, divergence=rows)
+        b = self.report("b1.json", DIVERGENCE, divergence=[])
+        c = self.report("c1.json", DIVERGENCE, schema="kvart.e\x1b[1m.v1")
+        d = self.report("d1.json", DIVERGENCE, hashes={"model\x1b[1m": evil})
+        for arguments in ((a, b), (b, a), (a, a, "--max-kld", "0"), (a, a, "--max-kld", "0",
+                          "--policy", "x"), (a, c), (c, d), (a, d), (a, d, "--force")):
+            done = run("compare", *arguments)
+            for text in (done.stdout, done.stderr):
+                self.assertNotRegex(text, r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")
+        done = run("compare", a, b)
+        self.assertIn(shown, done.stdout)
+        done = run("compare", a, a, "--max-kld", "0", "--policy", "x")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn(shown, done.stderr)
+        # A program that reads the JSON gets what is in the file.
+        found, _ = self.run_json("compare", a, a, "--max-kld", "1")
+        self.assertEqual(found["gates"][0]["policy"], evil)
+
     def test_other_hashes_and_schemas_are_refused(self):
         a = self.report("d.json", DIVERGENCE)
         b = self.report("e.json", DIVERGENCE, hashes={"model": "ffff", "text": "77ab"})

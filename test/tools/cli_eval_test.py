@@ -115,6 +115,27 @@ class Evaluations(TinyModelCase):
         self.refused(*needle, "--contexts", 512, "--keys", 1, "--haystack", text,
                      words=["hay.txt has 3 sentences"])
 
+    def test_nothing_that_quantizes(self):
+        for what, *more in (("divergence", "--context", 300), ("needle", "--contexts", 512,
+                                                                "--depths", "30,60")):
+            found, text = self.evaluate(what, "--policies", "f16", *more)
+            self.assertIn("nothing that quantizes was compared", text)
+            self.assertIsNone(found["verdict"]["policy"])
+            self.assertEqual(found["verdict"]["policies_that_quantize"], 0)
+            self.assertNotIn("flag", found["verdict"])
+
+    def test_what_leaves_no_room_is_named(self):
+        model = self.models / "llama.gguf"
+        needle = ("eval", "needle", model, "--quiet", "--contexts", 512, "--keys", 1)
+        self.refused(*needle, "--reply-tokens", 500, words=["--reply-tokens 500", "give at most"])
+        sensitivity = ("eval", "sensitivity", model, "--quiet")
+        self.refused(*sensitivity, "--contexts", 200, words=["facts and the question"])
+        self.refused(*sensitivity, "--layers", "--layer-tokens", 64, words=["--layer-tokens 64"])
+        # Nobody asked for a context of facts: the model has no room for eight, and that is said.
+        found, text = self.evaluate("sensitivity", "--context", 300, "--formats", "int4_g32")
+        self.assertIn("No facts were asked for", text)
+        self.assertNotIn("incomplete", found)
+
     def test_sensitivity(self):
         found, text = self.evaluate("sensitivity", "--context", 300, "--no-retrieval", "--layers",
                                     "--layer-tokens", 200, "--formats", "int4_g32")

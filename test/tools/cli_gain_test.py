@@ -93,13 +93,27 @@ class Gain(TinyModelCase):
         self.refused("gain", model, "--time-budget", "0", words=["--time-budget"])
         self.refused("gain", self.folder / "no.gguf", words=["no.gguf"])
 
+    def test_nothing_that_quantizes(self):
+        found, rows, text = self.gain("--context", "256", "--policies", "f16")
+        self.assertEqual(list(rows), [(256, "f16")])
+        self.assertIsNone(found["verdict"]["worth_it"])
+        self.assertEqual(found["verdict"]["policies_that_quantize"], 0)
+        self.assertNotIn("flag", found["verdict"])
+        self.assertIn("nothing that quantizes was compared", text)
+
+    def test_what_was_free_is_no_option(self):
+        found, _, _ = self.gain("--context", "256", "--policies", "int4")
+        self.assertTrue(found["inputs"]["kv_memory_given"])
+        self.assertIn("kv memory 4000000", found["hashes"]["options"])
+
     def catches_sigint(self, pid):
         for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("SigCgt:"):
                 return int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
         return False
 
-    def test_interrupted_with_what_there_is(self):
+    # The exit code, stderr, and the file that was written, if any.
+    def interrupted(self, after_s):
         path = self.folder / "out.json"
         command = [KVART, "gain", self.models / "llama.gguf", "-t", "1", "--time-budget", "200"]
         command += ["--kv-memory", "64MB", "--json", path]
@@ -107,12 +121,27 @@ class Gain(TinyModelCase):
             # Before it catches the signal, that would end it.
             while not self.catches_sigint(process.pid):
                 time.sleep(0.02)
+            time.sleep(after_s)
             process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 0, errors)
-        found = json.loads(path.read_text(encoding="utf-8"))
-        self.assertIn("text", found["verdict"])
-        self.assertTrue(out.decode().strip())
+            _, errors = process.communicate(timeout=60)
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return process.returncode, errors.decode(), found
+
+    def test_interrupted_before_anything_was_measured(self):
+        code, errors, found = self.interrupted(0)
+        self.assertEqual(code, 1, errors)
+        self.assertIn("Nothing was measured: it was interrupted", errors)
+        self.assertIsNone(found)
+
+    def test_interrupted_with_what_there_is(self):
+        for after_s in (0.5, 1, 2, 4):
+            code, errors, found = self.interrupted(after_s)
+            if code == 0:
+                self.assertTrue(any(row["tokens_per_s"] for row in found["gain"]))
+                self.assertIn("text", found["verdict"])
+                return
+            self.assertIn("Nothing was measured", errors)
+        self.fail("nothing was measured in four seconds")
 
 
 if __name__ == "__main__":

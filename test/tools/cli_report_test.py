@@ -51,6 +51,19 @@ class Report(TinyModelCase):
         self.assertNotRegex(html, r'(src|href)="https?:')
         self.assertFalse((self.folder / "page.html.unfinished").exists())
 
+    def test_nothing_that_quantizes(self):
+        command = self.command("--json", self.folder / "r.json")
+        at = command.index("--policies")
+        command[at + 1 : at + 3] = ["f16"]
+        done = run(*command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        _, data = self.page()
+        self.assertIn("nothing that quantizes was compared", data["verdict"]["text"])
+        self.assertIn(data["verdict"]["text"], done.stdout)
+        self.assertIsNone(data["reports"][0]["verdict"]["policy"])
+        self.assertNotIn("flag", data["verdict"])
+        self.assertNotIn("flag", data["reports"][0]["verdict"])
+
     def interrupted(self):
         # After the first section that takes time: its report is in the file. What remains takes a
         # tiny model a fifth of a second, so a run may be over before the signal: then another one.

@@ -185,6 +185,14 @@ class Models(TinyModelCase):
         self.assertEqual(found["kv_used_bytes"], real["kv_used_bytes"])
         self.refused(*run_ids, 10, "--depth", 199, words=["--depth 199", "200 tokens"])
         self.refused(*run_ids, 0, "--depth", 392, words=["--depth 392", "--forced"])
+        # Of the option, not of the prompt, which is shorter.
+        for depth, more, words in ((600, [], ["give less"]),
+                                   (392, ["--context", 300], ["300", "raise --context"])):
+            done = run(*run_ids, 10, "--depth", depth, *more)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertNotIn("the prompt has", done.stderr)
+            for word in (f"--depth {depth}: the context has", *words):
+                self.assertIn(word, done.stderr)
         # 8 tokens in the open block aren't enough for the 63 of that length.
         self.refused(*run_ids, 10, "--depth", 383, words=["--depth 383"])
 

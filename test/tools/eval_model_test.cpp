@@ -13,8 +13,10 @@
 namespace kvart::tools {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::unique_ptr<Model> tiny_model(const std::string& name) {
   auto model = Model::load(std::string(KVART_TINY_MODELS) + "/" + name, 1);
@@ -72,6 +74,16 @@ TEST(Divergence, FullPrecisionAgainstItselfIsExactlyNothing) {
     EXPECT_EQ(result.policies[2].quantized_reads, 2 * reads) << name;
     EXPECT_FALSE(result.incomplete);
   }
+}
+
+TEST(Divergence, KeysWithBiases) {
+  const auto model = tiny_model("qwen2");
+  DivergenceOptions options = divergence_options({"f16", "f16", "k4v4"});
+  options.context_tokens = options.text_tokens = 256;
+  const auto result = divergence_of(*model, options);
+  EXPECT_THAT(result.policies[1].kl, Each(0.0F));
+  EXPECT_GT(result.policies[2].quantized_tokens, 0);
+  EXPECT_GT(summary_of(result, 2).kl_mean, 0);
 }
 
 TEST(Divergence, NothingIsQuantizedBeforeTheFirstSealedBlockIsRead) {
@@ -213,11 +225,12 @@ NeedleResult needles_of(const Model& model, const NeedleOptions& options) {
 TEST(Needle, PromptsFillTheContextAndHoldTheFacts) {
   const auto model = tiny_model("llama");
   Random random(3);
+  const Watch watch(0, true);
   for (const double depth : {0.0, 25.0, 50.0, 100.0}) {
     const NeedleSet set = make_needles(NeedleTask::single, {depth}, random);
     for (const bool raw : {false, true}) {
-      const auto made =
-          make_prompts(*model, set, generated_sentences(7, 100), "generated", {512, 24, raw});
+      const auto made = make_prompts(*model, set, generated_sentences(7, 100), "generated",
+                                     {512, 24, raw}, watch);
       ASSERT_TRUE(made.ok()) << made.error().message;
       const NeedlePrompt& prompt = made->prompts[0];
       const auto length = static_cast<int64_t>(prompt.tokens.size());
@@ -328,7 +341,7 @@ TEST(Needle, RepliesAreThoseOfGreedyDecode) {
   Random random(mixed_seed(seed, 1));
   const NeedleSet set = make_needles(options.task, options.depths_percent, random);
   const auto made = make_prompts(*model, set, generated_sentences(seed, enough_sentences(512)), "",
-                                 {512, options.reply_tokens, false});
+                                 {512, options.reply_tokens, false}, Watch(0, true));
   ASSERT_TRUE(made.ok()) << made.error().message;
   for (const NeedleRecord& record : result.records) {
     if (record.policy != 2) continue;
@@ -355,6 +368,125 @@ TEST(Needle, ShortContextsAreRefused) {
   const auto result = measure_needle(*model, options, watch);
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(result.error().message, HasSubstr("file.txt has 1 sentences"));
+}
+
+TEST(Needle, AReplyThatTakesTheRoomIsNamed) {
+  const auto model = tiny_model("llama");
+  Watch watch(0, true);
+  NeedleOptions options = needle_options(NeedleTask::single);
+  // No room for the question; room for it, but not for a block that is read quantized.
+  for (const auto& [reply, word] : {std::pair(int64_t{500}, "room for 12; give at most"),
+                                    {int64_t{512}, "room for 0; give at most"},
+                                    {int64_t{4096}, "room for 0; give at most"}}) {
+    options.reply_tokens = reply;
+    const auto result = measure_needle(*model, options, watch);
+    ASSERT_FALSE(result.ok()) << reply;
+    EXPECT_THAT(result.error().message, HasSubstr("--reply-tokens")) << reply;
+    EXPECT_THAT(result.error().message, HasSubstr(word)) << reply;
+  }
+  // What it says to give is taken, but for the few tokens by which other facts are longer.
+  options.reply_tokens = 500;
+  const std::string message = measure_needle(*model, options, watch).error().message;
+  const std::string before = "give at most ";
+  options.reply_tokens = std::stoll(message.substr(message.find(before) + before.size())) - 8;
+  const auto most = measure_needle(*model, options, watch);
+  EXPECT_TRUE(most.ok()) << most.error().message;
+  options.reply_tokens = 24;
+  options.contexts = {100};
+  const auto small = measure_needle(*model, options, watch);
+  ASSERT_FALSE(small.ok());
+  EXPECT_THAT(small.error().message, Not(HasSubstr("--reply-tokens")));
+}
+
+TEST(Needle, PreparingTextsEndsWhenItIsAskedTo) {
+  const auto model = tiny_model("llama");
+  NeedleOptions options = needle_options(NeedleTask::multikey);
+  options.texts = 1000;
+  Watch interrupted(0, true);
+  std::raise(SIGINT);
+  auto prepared = prepare_needle(*model, options, interrupted);
+  ASSERT_TRUE(prepared.ok());
+  EXPECT_TRUE(prepared->ended);
+  EXPECT_TRUE(prepared->groups.empty());
+  const auto nothing = run_needle(*model, *prepared, interrupted);
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_TRUE(nothing->incomplete);
+  EXPECT_TRUE(needle_report(*nothing).tables.empty());
+}
+
+TEST(Needle, PreparingTextsTakesNoMoreThanTheBudget) {
+  const auto model = tiny_model("llama");
+  NeedleOptions options = needle_options(NeedleTask::multikey);
+  options.texts = 1000;
+  Watch watch(0.05, true);
+  const auto prepared = prepare_needle(*model, options, watch);
+  ASSERT_TRUE(prepared.ok());
+  EXPECT_TRUE(prepared->ended);
+  EXPECT_LT(prepared->groups.size(), 1000u);
+}
+
+TEST(Sensitivity, WithoutRoomForFactsItGoesOnWithoutThem) {
+  const auto model = tiny_model("qwen3");
+  SensitivityOptions options;
+  options.text = {"text", std::string(included_text())};
+  options.context_tokens = 200;
+  options.needle.contexts = {200};  // of eight facts and a question
+  Watch watch(0, true);
+  const auto result = measure_sensitivity(*model, options, watch);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_FALSE(result->needle);
+  EXPECT_FALSE(result->incomplete);
+  EXPECT_GT(damage_ratio(*result, result->formats[0]).ratio, 0);
+  const Report report = sensitivity_report(*result);
+  EXPECT_FALSE(report.incomplete);
+  EXPECT_THAT(report.notes, Contains(HasSubstr("No facts were asked for: the facts and the")));
+  EXPECT_TRUE(report.verdict_facts.contains("share_of_f16"));
+  options.must_retrieve = true;
+  EXPECT_THAT(measure_sensitivity(*model, options, watch).error().message,
+              HasSubstr("facts and the question"));
+}
+
+TEST(Sensitivity, SizesAreCheckedBeforeAnythingIsMeasured) {
+  const auto model = tiny_model("qwen3");
+  SensitivityOptions options;
+  options.text = {"text", std::string(included_text())};
+  options.context_tokens = 300;
+  options.retrieval = false;
+  options.layers = true;
+  options.layer_tokens = 129;
+  // A watch that is over would end the measurement before it came to the layers.
+  Watch over(1e-9, true);
+  const auto refused = measure_sensitivity(*model, options, over);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("--layer-tokens 129"));
+  EXPECT_THAT(refused.error().message, HasSubstr("give 130 or more"));
+  options.layer_tokens = 130;
+  EXPECT_TRUE(measure_sensitivity(*model, options, over).ok());
+}
+
+TEST(Verdicts, NothingThatQuantizesIsNoVerdict) {
+  const auto model = tiny_model("llama");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"f16"}, {"f16", "f16"}}) {
+    DivergenceOptions text = divergence_options(words);
+    NeedleOptions facts = needle_options(NeedleTask::multikey);
+    facts.policies = policies_of(words);
+    const DivergenceResult measured = divergence_of(*model, text);
+    const Report divergence = divergence_report(measured);
+    for (const Report& report : {divergence, needle_report(needles_of(*model, facts))}) {
+      EXPECT_THAT(report.verdict, HasSubstr("nothing that quantizes was compared"));
+      EXPECT_TRUE(report.flag.empty());
+      EXPECT_TRUE(report.verdict_facts["policy"].is_null());
+      EXPECT_EQ(report.verdict_facts["policies_that_quantize"], 0);
+      EXPECT_FALSE(report.verdict_facts.contains("share_of_f16"));
+    }
+    int64_t scored = 0;
+    for (const auto& row : divergence.tables[1].rows) {
+      EXPECT_EQ(row.size(), divergence.tables[1].columns.size());
+      scored += row[2].value.get<int64_t>();
+    }
+    EXPECT_EQ(scored, static_cast<int64_t>(measured.positions.size()));
+    EXPECT_GT(scored, 2 * 299);
+  }
 }
 
 TEST(Sensitivity, SidesAndLayers) {

@@ -153,6 +153,50 @@ TEST(Divergence, Summary) {
   EXPECT_GE(summary.kl_interval->high, summary.kl_mean);
 }
 
+// Two windows' divergence of two policies, the second one with a sink block.
+DivergenceResult cut_divergence(int64_t quantized_tokens, float kl) {
+  DivergenceResult result = sample_divergence();
+  result.incomplete = true;
+  result.policies.push_back(result.policies[1]);
+  for (const size_t i : {1, 2}) {
+    PolicyDivergence& policy = result.policies[i];
+    policy.policy.word = i == 1 ? "a" : "b";
+    policy.quantizes = true;
+    policy.bytes = {i == 1 ? 50.0 : 25.0, 100};
+    policy.kl.assign(policy.kl.size(), kl);
+    policy.quantized_tokens = quantized_tokens - (i == 1 ? 0 : 64);
+    policy.quantized_reads = 64 * policy.quantized_tokens;
+  }
+  result.policies[0].bytes = {100, 100};
+  result.policies[0].logprobs = result.policies[1].logprobs;
+  result.model["name"] = "m";
+  return result;
+}
+
+TEST(Divergence, WhatWasCutShortNeedsEnoughForAVerdict) {
+  const Report little = divergence_report(cut_divergence(255, 0.001F));
+  EXPECT_THAT(little.verdict, HasSubstr("No verdict: it was ended when 255 tokens"));
+  EXPECT_TRUE(little.flag.empty());
+  EXPECT_TRUE(little.verdict_facts["policy"].is_null());
+  // Enough of the one without a sink block alone; the other one has fewer bytes.
+  const DivergenceResult some = cut_divergence(256, 0.001F);
+  EXPECT_TRUE(is_enough(some, 1));
+  EXPECT_FALSE(is_enough(some, 2));
+  EXPECT_EQ(divergence_report(some).verdict_facts["policy"], "a");
+  EXPECT_THAT(divergence_report(some).notes,
+              ::testing::Contains(HasSubstr("b: only 192 tokens read something quantized")));
+  EXPECT_EQ(divergence_report(cut_divergence(320, 0.001F)).verdict_facts["policy"], "b");
+  // Nor is one called destroyed by too little.
+  EXPECT_TRUE(destroyed_policies(cut_divergence(255, 1)).empty());
+  EXPECT_EQ(destroyed_policies(cut_divergence(256, 1)).size(), 1u);
+  // One that was measured to its end is judged by what there is, but not by nothing.
+  DivergenceResult whole = cut_divergence(65, 0.001F);
+  whole.incomplete = false;
+  EXPECT_EQ(divergence_report(whole).verdict_facts["policy"], "b");
+  whole.policies[2].quantized_tokens = whole.policies[2].quantized_reads = 0;
+  EXPECT_EQ(divergence_report(whole).verdict_facts["policy"], "a");
+}
+
 TEST(Haystack, SentencesAreVariedAndComeFromTheSeedAlone) {
   const auto sentences = generated_sentences(1, 2000);
   EXPECT_EQ(sentences, generated_sentences(1, 2000));
@@ -301,6 +345,119 @@ TEST(Needles, APolicyIsKeptDamagedOrDestroyed) {
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 5, 9, 10}), Retrieval::kept);
   EXPECT_EQ(retrieval(8, {0, 1, 2, 3, 4, 9, 10, 11}), Retrieval::damaged);
   EXPECT_EQ(retrieval(3, {0, 1, 2}), Retrieval::unknown);
+}
+
+// Two texts of eight questions each, three policies, of which the last one was asked
+// `first` of the first text and `second` of the second one. All find everything.
+NeedleResult cut_needles(int first, int second) {
+  NeedleResult result;
+  result.model["name"] = "m";
+  result.asked.contexts = {1024, 2048};
+  result.asked.depths_percent = {50};
+  result.policies.resize(3);
+  for (const size_t policy : {0, 1, 2}) {
+    NeedlePolicy& own = result.policies[policy];
+    own.policy.word = policy == 0 ? "f16" : policy == 1 ? "a" : "b";
+    own.bytes = {policy == 0 ? 100.0 : policy == 1 ? 50.0 : 25.0, 100};
+    own.quantizes = policy > 0;
+    for (int i = 0; i < 16; ++i) {
+      if (policy == 2 && (i < 8 ? i >= first : i - 8 >= second)) continue;
+      NeedleRecord record;
+      record.policy = policy;
+      record.question = i;
+      record.context_tokens = i < 8 ? 1024 : 2048;
+      record.score = 1;
+      record.read_quantized = true;
+      result.records.push_back(record);
+    }
+  }
+  result.incomplete = true;
+  return result;
+}
+
+TEST(Needles, APolicyThatWasPartlyAskedIsNotJudged) {
+  // Of the first text all were asked everything: it alone is judged.
+  NeedleResult result = cut_needles(8, 3);
+  EXPECT_EQ(judged_part(result).records.size(), 3 * 8u);
+  EXPECT_EQ(retrieval_of(needle_summary(judged_part(result), 2)), Retrieval::kept);
+  EXPECT_EQ(retrieval_of(needle_summary(result, 2)), Retrieval::unknown);
+  Report report = needle_report(result);
+  EXPECT_EQ(report.verdict_facts["policy"], "b");
+  EXPECT_EQ(report.verdict_facts["kept"], 8);
+  EXPECT_THAT(report.notes, ::testing::Contains(HasSubstr("about 1 of 2 texts")));
+  // Of none: those that one other policy was asked are judged, without the last one.
+  result = cut_needles(5, 0);
+  EXPECT_EQ(judged_part(result).records.size(), 16 + 16 + 5u);
+  report = needle_report(result);
+  EXPECT_EQ(report.verdict_facts["policy"], "a");
+  EXPECT_EQ(report.tables[0].rows[2].back().text, "unknown");
+  EXPECT_EQ(report.tables[0].rows[1].back().text, "kept");
+  // Nothing but full precision was asked.
+  std::erase_if(result.records, [](const NeedleRecord& record) { return record.policy > 0; });
+  report = needle_report(result);
+  EXPECT_THAT(report.verdict, HasSubstr("No verdict"));
+  EXPECT_TRUE(report.flag.empty());
+  EXPECT_TRUE(report.verdict_facts["policy"].is_null());
+  EXPECT_FALSE(report.verdict_facts.contains("share_of_f16"));
+  // To its end: all of it counts.
+  result = cut_needles(8, 8);
+  EXPECT_EQ(judged_part(result).records.size(), result.records.size());
+  EXPECT_EQ(needle_report(result).verdict_facts["kept"], 16);
+}
+
+TEST(Needles, FactsThatNobodyReadQuantizedSayNothing) {
+  NeedleResult result = cut_needles(8, 8);
+  result.incomplete = false;
+  for (NeedleRecord& record : result.records) record.read_quantized = record.policy == 1;
+  Report report = needle_report(result);
+  EXPECT_EQ(report.verdict_facts["policy"], "a");
+  EXPECT_EQ(report.tables[0].rows[2].back().text, "unknown");
+  for (NeedleRecord& record : result.records) record.read_quantized = false;
+  report = needle_report(result);
+  EXPECT_THAT(report.verdict, HasSubstr("No verdict: no fact was read quantized"));
+  EXPECT_TRUE(report.flag.empty());
+  EXPECT_THAT(report.notes,
+              ::testing::Contains(HasSubstr("b: 16 of 16 facts lie in blocks of full precision")));
+}
+
+TEST(Needles, CutRepliesAreCountedAndNotedFromOneInAHundredOn) {
+  NeedleResult result = cut_needles(8, 8);
+  const auto noted = ::testing::Contains(HasSubstr("a: 1 of 16 replies were cut at 24 tokens"));
+  EXPECT_THAT(needle_report(result).notes, ::testing::Not(noted));
+  result.records[16].truncated = true;
+  EXPECT_EQ(needle_summary(result, 1).truncated, 1);
+  EXPECT_EQ(needle_summary(result, 2).truncated, 0);
+  EXPECT_THAT(needle_report(result).notes, noted);
+}
+
+TEST(Sensitivity, ARatioOfNothingToNothingIsNotKnown) {
+  SensitivityResult result;
+  result.divergence = cut_divergence(320, 0);
+  result.asked.formats = {"x"};
+  result.formats = {{"x", 1, 2, 2}};
+  EXPECT_TRUE(std::isnan(damage_ratio(result, result.formats[0]).ratio));
+  const Report report = sensitivity_report(result);
+  EXPECT_THAT(report.verdict, HasSubstr("x: K against V is not known"));
+  EXPECT_TRUE(report.verdict_facts["k_to_v"]["x"].is_null());
+  result.divergence.policies[1].kl.assign(170, 1.0F);
+  EXPECT_TRUE(std::isinf(damage_ratio(result, result.formats[0]).ratio));
+  EXPECT_THAT(sensitivity_report(result).verdict, HasSubstr("x: V alone changes nothing, K does"));
+}
+
+TEST(Sensitivity, TheVerdictHasTheFactsOfAnyOther) {
+  SensitivityResult result;
+  result.divergence = cut_divergence(320, 0.001F);
+  result.asked.formats = {"x"};
+  result.formats = {{"x", 1, 2, 2}};
+  Report report = sensitivity_report(result);
+  EXPECT_EQ(report.verdict_facts["policy"], "b");
+  EXPECT_EQ(report.verdict_facts["share_of_f16"], 0.25);
+  EXPECT_TRUE(report.verdict_facts["destroyed"].empty());
+  result.divergence = cut_divergence(255, 0.001F);
+  report = sensitivity_report(result);
+  EXPECT_THAT(report.verdict, HasSubstr("No verdict"));
+  EXPECT_TRUE(report.flag.empty());
+  EXPECT_FALSE(report.verdict_facts.contains("share_of_f16"));
 }
 
 TEST(Sensitivity, TheRatioByAnswersIsThatOfTheirLosses) {

@@ -164,8 +164,43 @@ TEST(GainVerdict, KeepsFullPrecisionWhereNothingIsGained) {
               HasSubstr("Keep f16 (--kv-cache-dtype f16): at 1,024 tokens int4 holds 3.0 times as "
                         "many sequences in 1.00 GB, but decodes only 1.03 times as many tokens/s "
                         "(1.03 in 3 rounds, measured)."));
-  const GainResult alone = result_of({point_of("f16", 10, thrice(0.1))});
-  EXPECT_THAT(gain_report(alone).verdict, HasSubstr("nothing else was measured"));
+}
+
+TEST(GainVerdict, FullPrecisionAloneIsNoVerdict) {
+  GainResult alone = result_of({point_of("f16", 10, thrice(0.1))});
+  for (const bool compares : {false, true}) {
+    alone.compares = compares;
+    const Report report = gain_report(alone);
+    EXPECT_TRUE(report.flag.empty());
+    EXPECT_TRUE(report.verdict_facts["worth_it"].is_null());
+    EXPECT_THAT(report.verdict, HasSubstr(compares ? "ended before anything but f16 was measured"
+                                                   : "nothing that quantizes was compared"));
+    EXPECT_TRUE(compares || report.verdict_facts["policy"].is_null());
+  }
+}
+
+TEST(GainVerdict, WithoutARoundNothingWasMeasured) {
+  GainResult result = result_of({point_of("f16", 10, {}), point_of("int4", 30, {})});
+  EXPECT_THAT(why_nothing(result), HasSubstr("too little time"));
+  result.interrupted = true;
+  EXPECT_THAT(why_nothing(result), HasSubstr("interrupted"));
+  const Report report = gain_report(result);
+  EXPECT_THAT(report.verdict, HasSubstr("Nothing was measured: it was interrupted"));
+  EXPECT_TRUE(report.flag.empty());
+  result.points[1].step_s = {0.1};
+  EXPECT_EQ(why_nothing(result), "");
+}
+
+TEST(GainHashes, WhatWasFreeIsNoOption) {
+  GainResult result = result_of({point_of("f16", 10, thrice(0.1)), point_of("int4", 30, {})});
+  const auto hash = [&](bool given, uint64_t bytes) {
+    result.kv_memory_given = given;
+    result.kv_memory_bytes = bytes;
+    return gain_report(result).hashes["options"];
+  };
+  EXPECT_EQ(hash(false, 1000), hash(false, 2000));
+  EXPECT_NE(hash(true, 1000), hash(true, 2000));
+  EXPECT_NE(hash(true, 1000), hash(false, 1000));
 }
 
 TEST(GainVerdict, WhereOnlyShortContextsGainThatIsSaid) {

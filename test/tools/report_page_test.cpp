@@ -90,6 +90,20 @@ TEST(ReportPage, IncompleteIsSaid) {
   EXPECT_EQ(report_json(report)["incomplete"], true);
 }
 
+TEST(ReportPage, IncompleteSectionsAreAListOfLinks) {
+  const Report whole = sample_gain();
+  Report cut = sample_gain();
+  cut.incomplete = true;
+  PageInput input{"t", "v", "", {}, "", {{"One: a, b", &whole}, {"Two: c, d", &cut}}};
+  const std::string html = page_html(input);
+  EXPECT_THAT(html, HasSubstr(R"(<li><a href="#section-2">Two: c, d</a></li>)"));
+  EXPECT_THAT(html, Not(HasSubstr(R"(<li><a href="#section-1">)")));
+  EXPECT_EQ(count_of(html, "Incomplete:"), 2u);  // at the top and in the section
+  EXPECT_THAT(html, HasSubstr(R"(<div class="warn">)"));
+  input.sections[1].report = &whole;
+  EXPECT_THAT(page_html(input), Not(HasSubstr("Incomplete")));
+}
+
 TEST(ReportPage, KeysAreTheFewestColumnsThatTellRowsApart) {
   Table table{"t", "", {{"a", ""}, {"b", ""}, {"c", ""}}, {}};
   EXPECT_EQ(key_columns(table), 1u);

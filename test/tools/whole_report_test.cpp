@@ -265,6 +265,57 @@ TEST(Findings, WithoutRetrievalDivergenceDecides) {
   EXPECT_EQ(choose(findings).smallest->word, "int4");
 }
 
+TEST(Findings, OnlyThoseThatWereAskedEverythingHaveARetrieval) {
+  NeedleResult result;
+  result.policies.resize(3);
+  for (const size_t policy : {0, 1, 2}) {
+    result.policies[policy].policy.word = policy == 1 ? "whole" : "part";
+    result.policies[policy].bytes = {25, 100};
+    for (int i = 0; i < (policy == 2 ? 5 : 8); ++i) {
+      NeedleRecord record;
+      record.policy = policy;
+      record.question = i;
+      record.score = 1;
+      result.records.push_back(record);
+    }
+  }
+  Findings findings;
+  add_retrieval(result, &findings);
+  ASSERT_EQ(findings.policies.size(), 1u);
+  EXPECT_EQ(findings.policies[0].word, "whole");
+  EXPECT_EQ(findings.policies[0].retrieval, Retrieval::kept);
+  EXPECT_EQ(findings.policies[0].found, 8);
+}
+
+WholeOptions options_of_f16() {
+  WholeOptions options;
+  options.caches.policies = *parse_policies({});
+  return options;
+}
+
+TEST(Summary, IsIncompleteWhereASectionIs) {
+  WholeResult result;
+  result.sections = {{"gain", "Gain", sample_report()}, {"needle", "Needle", sample_report()}};
+  for (const bool cut : {true, false}) {
+    result.sections[0].report.incomplete = false;
+    result.sections[1].report.incomplete = cut;
+    const Report summary = whole_summary(options_of_f16(), result);
+    EXPECT_EQ(summary.incomplete, cut);
+    EXPECT_EQ(report_json(summary).contains("incomplete"), cut);
+  }
+  result.failed = {"needle: no"};
+  EXPECT_TRUE(whole_summary(options_of_f16(), result).incomplete);
+}
+
+TEST(Summary, NothingThatQuantizesIsNoVerdict) {
+  WholeResult result;
+  result.compares = false;
+  const Report summary = whole_summary(options_of_f16(), result);
+  EXPECT_THAT(summary.verdict, HasSubstr("nothing that quantizes was compared"));
+  EXPECT_TRUE(summary.flag.empty());
+  EXPECT_TRUE(report_json(summary)["verdict"]["policy"].is_null());
+}
+
 TEST(Findings, ComeBackAsTheyWere) {
   Findings findings;
   findings.gain_context_tokens = 4096;

@@ -36,15 +36,6 @@ Status complete_options(const ModelConfig& config, DivergenceOptions* options) {
   return {};
 }
 
-// Tokens that a window needs so that its last one reads a quantized block under every policy.
-int64_t shortest_window(const std::vector<NamedPolicy>& policies) {
-  int64_t least = 0;
-  for (const NamedPolicy& policy : policies) {
-    least = std::max(least, first_quantized_read(policy.policy));
-  }
-  return least + 2;  // the token at that position is scored by the one that follows it
-}
-
 Result<std::vector<Window>> windows_of(const Model& model, const DivergenceOptions& options) {
   const int64_t shortest = shortest_window(options.policies);
   auto all = tokens_of_text(model, options.text.text);
@@ -207,6 +198,14 @@ class Measurement {
 };
 
 }  // namespace
+
+int64_t shortest_window(const std::vector<NamedPolicy>& policies) {
+  int64_t least = 0;
+  for (const NamedPolicy& policy : policies) {
+    least = std::max(least, first_quantized_read(policy.policy));
+  }
+  return least + 2;  // the token at that position is scored by the one that follows it
+}
 
 Result<DivergenceResult> measure_divergence(const Model& model, const DivergenceOptions& options,
                                             Watch& watch) {

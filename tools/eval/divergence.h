@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/eval/policy_report.h"
 #include "tools/eval/running.h"
 #include "tools/eval/statistics.h"
 #include "tools/eval/text.h"
@@ -48,6 +49,9 @@ struct DivergenceResult {
   bool incomplete = false;
 };
 
+// Tokens that a window needs so that its last one reads a quantized block under every policy.
+int64_t shortest_window(const std::vector<NamedPolicy>& policies);
+
 // Runs all policies side by side, a chunk at a time: no more than one chunk's logits are kept of
 // each. Error: a text or a context so short that nothing would be read quantized.
 Result<DivergenceResult> measure_divergence(const Model& model, const DivergenceOptions& options,
@@ -81,13 +85,26 @@ double perplexity_of(const PolicyDivergence& policy);
 inline constexpr double close_kl = 0.02;
 inline constexpr double destroyed_kl = 0.05;
 
+// Tokens that read something quantized, where it was ended early: fewer say too little of a policy.
+inline constexpr int64_t least_quantized_tokens = 256;
+
 // Whether a token was scored that read something quantized, under any policy that quantizes: until
 // then a divergence of 0 says nothing.
 bool says_anything(const DivergenceResult& result);
 
-// The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does. Of which
-// nothing was read quantized doesn't count.
+// Whether so much of a policy was read quantized that its divergence may be judged.
+bool is_enough(const DivergenceResult& result, size_t policy);
+bool is_any_enough(const DivergenceResult& result);
+
+// The policy that quantizes to the fewest bytes and stays within close_kl; 0: none does. Those that
+// aren't enough don't count.
 size_t smallest_close_policy(const DivergenceResult& result);
+// Those of destroyed_kl or more, with it.
+std::vector<DestroyedPolicy> destroyed_policies(const DivergenceResult& result);
+// " Destroyed (mean divergence of 0.05 or more): ..."; empty where none is.
+std::string destroyed_text(const std::vector<DestroyedPolicy>& destroyed);
+// The verdict where is_any_enough is false.
+void set_too_little(const DivergenceResult& result, Report* report);
 
 Report divergence_report(const DivergenceResult& result);
 

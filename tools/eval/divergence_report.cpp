@@ -94,12 +94,15 @@ Table position_table(const DivergenceResult& result, LineChart* chart) {
   }
   add_policy_series(words, "kl_mean", &table, chart);
   for (const Bin& bin : bins_of(result)) {
+    const auto scored = std::count_if(
+        result.positions.begin(), result.positions.end(),
+        [&](int32_t position) { return position >= bin.first && position < bin.last; });
     std::vector<Cell> row = {integer_cell(static_cast<uint64_t>(bin.first)),
-                             integer_cell(static_cast<uint64_t>(bin.last - 1))};
+                             integer_cell(static_cast<uint64_t>(bin.last - 1)),
+                             integer_cell(static_cast<uint64_t>(scored))};
     for (size_t i = 1; i < result.policies.size(); ++i) {
       const BlockSums sums = block_sums(result, i, bin.first, bin.last);
       const double tokens = total(sums.tokens);
-      if (i == 1) row.push_back(integer_cell(static_cast<uint64_t>(tokens)));
       const double mean = tokens > 0 ? total(sums.kl) / tokens : 0;
       const auto interval = bootstrap_ratio(sums.kl, sums.tokens, result.asked.seed);
       add_value_cells(&row, small_number(mean), interval);
@@ -113,17 +116,17 @@ Table position_table(const DivergenceResult& result, LineChart* chart) {
   return table;
 }
 
-std::vector<DestroyedPolicy> destroyed_policies(const DivergenceResult& result) {
-  std::vector<DestroyedPolicy> destroyed;
-  for (size_t i = 1; i < result.policies.size(); ++i) {
-    const double kl = summary_of(result, i).kl_mean;
-    if (kl < destroyed_kl) continue;
-    destroyed.push_back({result.policies[i].policy.word, fmt::format("{:.2g}", kl)});
-  }
-  return destroyed;
-}
-
 void set_verdict(const DivergenceResult& result, Report& report) {
+  const bool compares = std::any_of(result.policies.begin(), result.policies.end(),
+                                    [](const PolicyDivergence& one) { return one.quantizes; });
+  if (!compares) {
+    set_nothing_compared(&report);
+    return;
+  }
+  if (!is_any_enough(result)) {
+    set_too_little(result, &report);
+    return;
+  }
   const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result);
   const size_t best = smallest_close_policy(result);
   const PolicyDivergence& chosen = result.policies[best];
@@ -140,8 +143,7 @@ void set_verdict(const DivergenceResult& result, Report& report) {
         "Use {}: the fewest bytes ({} of 16 bits) with a mean divergence of at most {:g}: {:.2g}.",
         report.flag, percent_text(chosen.bytes.share(), 0), close_kl, kl);
   }
-  report.verdict +=
-      destroyed_text(destroyed, fmt::format(" (mean divergence of {:g} or more)", destroyed_kl));
+  report.verdict += destroyed_text(destroyed);
 }
 
 void set_inputs(const DivergenceResult& result, Report& report) {
@@ -168,6 +170,10 @@ std::vector<std::string> policy_notes(const DivergenceResult& result) {
     notes.push_back(fmt::format("{}: {}", policy.policy.word, policy_text(policy.policy.policy)));
     if (policy.quantized_reads == 0) {
       notes.push_back(policy.policy.word + ": nothing was read quantized, so this says nothing");
+    } else if (!is_enough(result, static_cast<size_t>(&policy - result.policies.data()))) {
+      notes.push_back(fmt::format(
+          "{}: only {} read something quantized: too few for a verdict", policy.policy.word,
+          counted(static_cast<uint64_t>(policy.quantized_tokens), "token")));
     }
   }
   return notes;
@@ -239,11 +245,50 @@ bool says_anything(const DivergenceResult& result) {
   return !quantizes && !result.positions.empty();
 }
 
+bool is_enough(const DivergenceResult& result, size_t policy) {
+  const int64_t least = result.incomplete ? least_quantized_tokens : 1;
+  return result.policies[policy].quantizes && result.policies[policy].quantized_tokens >= least;
+}
+
+bool is_any_enough(const DivergenceResult& result) {
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    if (is_enough(result, i)) return true;
+  }
+  return false;
+}
+
+std::vector<DestroyedPolicy> destroyed_policies(const DivergenceResult& result) {
+  std::vector<DestroyedPolicy> destroyed;
+  for (size_t i = 1; i < result.policies.size(); ++i) {
+    if (!is_enough(result, i)) continue;
+    const double kl = summary_of(result, i).kl_mean;
+    if (kl < destroyed_kl) continue;
+    destroyed.push_back({result.policies[i].policy.word, fmt::format("{:.2g}", kl)});
+  }
+  return destroyed;
+}
+
+std::string destroyed_text(const std::vector<DestroyedPolicy>& destroyed) {
+  return destroyed_text(destroyed, fmt::format(" (mean divergence of {:g} or more)", destroyed_kl));
+}
+
+void set_too_little(const DivergenceResult& result, Report* report) {
+  int64_t most = 0;
+  for (const PolicyDivergence& policy : result.policies) {
+    most = std::max(most, policy.quantized_tokens);
+  }
+  report->verdict_facts["policy"] = nullptr;
+  report->verdict = fmt::format(
+      "No verdict: it was ended when {} had read something quantized, and fewer than {} say too "
+      "little; give it more time.",
+      counted(static_cast<uint64_t>(most), "token"), least_quantized_tokens);
+}
+
 size_t smallest_close_policy(const DivergenceResult& result) {
   size_t best = 0;
   double best_kl = 0;
   for (size_t i = 1; i < result.policies.size(); ++i) {
-    if (!result.policies[i].quantizes || result.policies[i].quantized_tokens == 0) continue;
+    if (!is_enough(result, i)) continue;
     const double kl = summary_of(result, i).kl_mean;
     if (kl > close_kl) continue;
     const double bytes = result.policies[i].bytes.bytes_per_token;

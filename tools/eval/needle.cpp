@@ -43,16 +43,34 @@ Status complete_options(const ModelConfig& config, NeedleOptions* options) {
   return {};
 }
 
-// The prompts that share a session: all about one text, or, of single facts, one for each depth.
-struct Group {
-  int64_t context_tokens = 0;
-  int text = 0;
-  int64_t reply_tokens = 0;
-  std::vector<NeedlePrompt> prompts;
-};
+// Of the shortest prompt the end at least reads a quantized block under every policy.
+Status check_length(const NeedleOptions& options, int64_t context, const NeedlePrompts& made) {
+  int64_t least = 0;
+  for (const NamedPolicy& policy : options.policies) {
+    least = std::max(least, first_quantized_read(policy.policy));
+  }
+  for (const NeedlePrompt& prompt : made.prompts) {
+    const auto tokens = static_cast<int64_t>(prompt.tokens.size());
+    if (tokens > least) continue;
+    const std::string nothing = fmt::format(
+        "the prompt has {} tokens, and up to {} nothing is read quantized", tokens, least);
+    // As long as the prompt would be if the reply had no more than the answers need.
+    const int64_t spared = made.reply_tokens - made.least_reply_tokens;
+    if (tokens + spared > least) {
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("--reply-tokens {} of --contexts {}: {}; give the reply fewer, or a "
+                               "longer context",
+                               options.reply_tokens, context, nothing)};
+    }
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--contexts {}: {}; give a longer context", context, nothing)};
+  }
+  return {};
+}
 
-Result<Group> make_group(const Model& model, const NeedleOptions& options, int64_t context,
-                         int text) {
+// None: it was ended before all prompts were made.
+Result<std::optional<NeedleGroup>> make_group(const Model& model, const NeedleOptions& options,
+                                              int64_t context, int text, const Watch& watch) {
   const auto part = static_cast<uint64_t>(context) * 1000003U + static_cast<uint64_t>(text);
   const uint64_t seed = mixed_seed(options.seed, part);
   const std::vector<std::string> sentences =
@@ -64,16 +82,18 @@ Result<Group> make_group(const Model& model, const NeedleOptions& options, int64
     depths.clear();
     for (const double depth : options.depths_percent) depths.push_back({depth});
   }
-  Group group{context, text, 0, {}};
+  NeedleGroup group{context, text, 0, {}};
   for (const std::vector<double>& own : depths) {
     const NeedleSet set = make_needles(options.task, own, random);
     auto made = make_prompts(model, set, sentences, options.haystack_name,
-                             {context, options.reply_tokens, options.raw});
+                             {context, options.reply_tokens, options.raw}, watch);
     if (!made.ok()) return made.error();
+    if (made->ended) return std::optional<NeedleGroup>();
+    KVART_RETURN_IF_ERROR(check_length(options, context, *made));
     group.reply_tokens = std::max(group.reply_tokens, made->reply_tokens);
     for (NeedlePrompt& prompt : made->prompts) group.prompts.push_back(std::move(prompt));
   }
-  return group;
+  return std::optional(std::move(group));
 }
 
 std::string now_utc() {
@@ -84,7 +104,7 @@ std::string now_utc() {
 // Asks the questions of one group under one policy.
 class Asking {
  public:
-  Asking(const Model& model, const NeedleOptions& options, const Group& group,
+  Asking(const Model& model, const NeedleOptions& options, const NeedleGroup& group,
          const NeedlePolicy& policy, Watch* watch)
       : model_(model),
         options_(options),
@@ -226,7 +246,7 @@ class Asking {
 
   const Model& model_;
   const NeedleOptions& options_;
-  const Group& group_;
+  const NeedleGroup& group_;
   const NeedlePolicy& policy_;
   Watch& watch_;
   size_t vocab_;
@@ -246,23 +266,8 @@ Status set_policies(const ModelConfig& config, NeedleResult* result) {
   return {};
 }
 
-Status check_length(const NeedleOptions& options, const Group& group) {
-  int64_t least = 0;
-  for (const NamedPolicy& policy : options.policies) {
-    least = std::max(least, first_quantized_read(policy.policy));
-  }
-  for (const NeedlePrompt& prompt : group.prompts) {
-    if (static_cast<int64_t>(prompt.tokens.size()) > least) continue;
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--contexts {}: the prompt has {} tokens, and up to {} nothing is "
-                             "read quantized; give a longer context",
-                             group.context_tokens, prompt.tokens.size(), least)};
-  }
-  return {};
-}
-
 // All policies on one group. False: ended.
-Result<bool> run_group(const Model& model, const Group& group, int64_t first_question,
+Result<bool> run_group(const Model& model, const NeedleGroup& group, int64_t first_question,
                        NeedleResult* result, Watch& watch) {
   for (size_t p = 0; p < result->policies.size(); ++p) {
     Asking asking(model, result->asked, group, result->policies[p], &watch);
@@ -290,33 +295,48 @@ std::vector<int64_t> usual_contexts(const ModelConfig& config) {
   return contexts;
 }
 
-Result<NeedleResult> measure_needle(const Model& model, const NeedleOptions& options,
-                                    Watch& watch) {
-  NeedleResult result;
+Result<PreparedNeedle> prepare_needle(const Model& model, const NeedleOptions& options,
+                                      Watch& watch) {
+  PreparedNeedle prepared;
+  NeedleResult& result = prepared.result;
   result.asked = options;
   result.model = model_json(model);
   KVART_RETURN_IF_ERROR(complete_options(model.config(), &result.asked));
   KVART_RETURN_IF_ERROR(set_policies(model.config(), &result));
-  std::vector<Group> groups;
-  double tokens = 0;
+  const auto texts = static_cast<double>(result.asked.texts);
+  watch.begin("needle: texts", texts * static_cast<double>(result.asked.contexts.size()));
   Hash hash;
   for (const int64_t context : result.asked.contexts) {
     for (int text = 0; text < result.asked.texts; ++text) {
-      auto group = make_group(model, result.asked, context, text);
+      auto group = make_group(model, result.asked, context, text, watch);
       if (!group.ok()) return group.error();
-      KVART_RETURN_IF_ERROR(check_length(result.asked, *group));
-      for (const NeedlePrompt& prompt : group->prompts) {
+      prepared.ended = !group->has_value();
+      if (prepared.ended) return prepared;
+      for (const NeedlePrompt& prompt : (*group)->prompts) {
         hash.add(prompt.tokens);
         hash.add(prompt.answer);
-        tokens += static_cast<double>(prompt.tokens.size());
       }
-      groups.push_back(std::move(*group));
+      prepared.groups.push_back(std::move(**group));
+      watch.advance(1);
     }
   }
   result.prompts_hash = hash.value();
+  return prepared;
+}
+
+Result<NeedleResult> run_needle(const Model& model, const PreparedNeedle& prepared, Watch& watch) {
+  NeedleResult result = prepared.result;
+  result.incomplete = prepared.ended;
+  if (prepared.ended) return result;
+  double tokens = 0;
+  for (const NeedleGroup& group : prepared.groups) {
+    for (const NeedlePrompt& prompt : group.prompts) {
+      tokens += static_cast<double>(prompt.tokens.size());
+    }
+  }
   watch.begin("needle", tokens * static_cast<double>(result.policies.size()));
   int64_t first_question = 0;
-  for (const Group& group : groups) {
+  for (const NeedleGroup& group : prepared.groups) {
     const auto done = run_group(model, group, first_question, &result, watch);
     if (!done.ok()) return done.error();
     result.incomplete = !*done;
@@ -324,6 +344,13 @@ Result<NeedleResult> measure_needle(const Model& model, const NeedleOptions& opt
     first_question += static_cast<int64_t>(group.prompts.size());
   }
   return result;
+}
+
+Result<NeedleResult> measure_needle(const Model& model, const NeedleOptions& options,
+                                    Watch& watch) {
+  const auto prepared = prepare_needle(model, options, watch);
+  if (!prepared.ok()) return prepared.error();
+  return run_needle(model, *prepared, watch);
 }
 
 }  // namespace kvart::tools

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tools/eval/running.h"
 
@@ -66,26 +67,35 @@ size_t words_of(const std::string& sentence) {
   return static_cast<size_t>(std::count(sentence.begin(), sentence.end(), ' '));
 }
 
-// The longest text whose prompt has at most `most` tokens.
-Result<Length> fit(const PromptMaker& maker, const Question& question,
-                   const std::vector<std::string>& sentences, const std::string& sentences_name,
-                   int64_t most) {
+// What a prompt without a text takes, where that is more than the context leaves to it.
+Error no_room(int64_t prompt_tokens, const PromptShape& shape, const NeedlePrompts& made) {
+  const int64_t most = std::max<int64_t>(0, shape.context_tokens - made.reply_tokens);
+  const std::string what =
+      fmt::format("the facts and the question alone take {} tokens, the context has room for {}",
+                  prompt_tokens, most);
+  // The reply takes it: with what the answers need there would be room.
+  if (prompt_tokens <= shape.context_tokens - made.least_reply_tokens) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--reply-tokens {}: {}; give at most {}, or a larger context",
+                             shape.reply_tokens, what, shape.context_tokens - prompt_tokens)};
+  }
+  return Error{ErrorCode::invalid_argument, what + "; give a larger one, or fewer keys"};
+}
+
+// The longest text whose prompt has at most `most` tokens. None: it was ended before it was known.
+Result<std::optional<Length>> fit(const PromptMaker& maker, const Question& question,
+                                  const std::vector<std::string>& sentences,
+                                  const std::string& sentences_name, int64_t most,
+                                  const Watch& watch) {
   const auto fits = [&](const Length& length) -> Result<bool> {
     const auto count = maker.count(length, question);
     if (!count.ok()) return count.error();
     return *count <= most;
   };
-  const auto none = maker.count({}, question);
-  if (!none.ok()) return none.error();
-  if (*none > most) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("the facts and the question alone take {} tokens, the context has "
-                             "room for {}; give a larger one, or fewer keys",
-                             *none, most)};
-  }
   size_t low = 0;
   size_t high = sentences.size();  // one too many
   while (low + 1 < high) {
+    if (watch.should_end()) return std::optional<Length>();
     const size_t middle = (low + high) / 2;
     const auto ok = fits({middle, 0});
     if (!ok.ok()) return ok.error();
@@ -99,12 +109,13 @@ Result<Length> fit(const PromptMaker& maker, const Question& question,
   }
   Length length{low, 0};
   for (size_t words = 1; words <= words_of(sentences[low]); ++words) {
+    if (watch.should_end()) return std::optional<Length>();
     const auto ok = fits({low, words});
     if (!ok.ok()) return ok.error();
     if (!*ok) break;
     length.words = words;
   }
-  return length;
+  return std::optional(length);
 }
 
 // Which of the prompt's tokens the bytes of `value` are in.
@@ -155,28 +166,35 @@ size_t enough_sentences(int64_t context_tokens) {
 
 Result<NeedlePrompts> make_prompts(const Model& model, const NeedleSet& set,
                                    const std::vector<std::string>& sentences,
-                                   const std::string& sentences_name, const PromptShape& shape) {
+                                   const std::string& sentences_name, const PromptShape& shape,
+                                   const Watch& watch) {
   const PromptMaker maker(model, set, sentences, shape.raw);
   NeedlePrompts result;
-  result.reply_tokens = shape.reply_tokens;
   const Question* longest = nullptr;
   int64_t longest_tokens = 0;
   for (const Question& question : set.questions) {
     const auto answer = tokens_of_text(model, question.answer);
     if (!answer.ok()) return answer.error();
     const auto count = static_cast<int64_t>(answer->size());
-    result.reply_tokens = std::max(result.reply_tokens, count + spare_reply_tokens);
+    result.least_reply_tokens = std::max(result.least_reply_tokens, count + spare_reply_tokens);
     const auto asked = tokens_of_text(model, question.text + question.lead);
     if (!asked.ok()) return asked.error();
     if (longest != nullptr && static_cast<int64_t>(asked->size()) <= longest_tokens) continue;
     longest = &question;
     longest_tokens = static_cast<int64_t>(asked->size());
   }
+  result.reply_tokens = std::max(shape.reply_tokens, result.least_reply_tokens);
   const int64_t most = shape.context_tokens - result.reply_tokens;
-  const auto length = fit(maker, *longest, sentences, sentences_name, most);
+  const auto none = maker.count({}, *longest);
+  if (!none.ok()) return none.error();
+  if (*none > most) return no_room(*none, shape, result);
+  const auto length = fit(maker, *longest, sentences, sentences_name, most, watch);
   if (!length.ok()) return length.error();
+  result.ended = !length->has_value();
   for (const Question& question : set.questions) {
-    auto prompt = prompt_of(model, maker, *length, question);
+    result.ended = result.ended || watch.should_end();
+    if (result.ended) return result;
+    auto prompt = prompt_of(model, maker, **length, question);
     if (!prompt.ok()) return prompt.error();
     result.prompts.push_back(std::move(*prompt));
   }

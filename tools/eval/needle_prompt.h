@@ -7,6 +7,7 @@
 
 #include "kvart/model.h"
 #include "tools/eval/haystack.h"
+#include "tools/watch.h"
 
 namespace kvart::tools {
 
@@ -28,6 +29,8 @@ struct PromptShape {
 struct NeedlePrompts {
   std::vector<NeedlePrompt> prompts;  // one for each question
   int64_t reply_tokens = 0;           // that the context leaves to each
+  int64_t least_reply_tokens = 0;     // that the right answers need
+  bool ended = false;                 // before all of them were made
 };
 
 // All questions about one text, which fills the context up to a few tokens. sentences_name: where
@@ -35,7 +38,8 @@ struct NeedlePrompts {
 // chat template that can't be run.
 Result<NeedlePrompts> make_prompts(const Model& model, const NeedleSet& set,
                                    const std::vector<std::string>& sentences,
-                                   const std::string& sentences_name, const PromptShape& shape);
+                                   const std::string& sentences_name, const PromptShape& shape,
+                                   const Watch& watch);
 
 // As many sentences as any context of that many tokens can hold.
 size_t enough_sentences(int64_t context_tokens);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "tools/eval/needle.h"
 #include "tools/eval/policy_report.h"
@@ -13,24 +14,7 @@
 namespace kvart::tools {
 namespace {
 
-// Fewer than these that the reference finds say nothing of another policy.
-constexpr int64_t fewest_found = 4;
 constexpr double truncated_limit = 0.01;
-
-// Records of one policy, by question.
-std::vector<const NeedleRecord*> records_of(const NeedleResult& result, size_t policy) {
-  std::vector<const NeedleRecord*> own;
-  for (const NeedleRecord& record : result.records) {
-    if (record.policy == policy) own.push_back(&record);
-  }
-  return own;
-}
-
-std::map<int64_t, const NeedleRecord*> reference_of(const NeedleResult& result) {
-  std::map<int64_t, const NeedleRecord*> reference;
-  for (const NeedleRecord* record : records_of(result, 0)) reference[record->question] = record;
-  return reference;
-}
 
 Cell share_cell(int64_t of, int64_t count) {
   return {fmt::format("{} of {}", count, of), count};
@@ -62,7 +46,7 @@ std::vector<Cell> against_reference(const NeedleSummary& s, bool is_reference) {
 }
 
 std::vector<Cell> summary_row(const NeedlePolicy& policy, const NeedleSummary& s,
-                              bool is_reference) {
+                              Retrieval retrieval, bool is_reference) {
   std::vector<Cell> row = policy_cells(policy.policy.word, policy.bytes);
   append_cells(&row,
                {integer_cell(static_cast<uint64_t>(s.found)),
@@ -72,14 +56,14 @@ std::vector<Cell> summary_row(const NeedlePolicy& policy, const NeedleSummary& s
   row.push_back(is_reference ? missing_cell() : number_cell(s.logprob_change, 3));
   row.push_back(is_reference ? missing_cell() : interval_cell(s.logprob_change_interval, 3));
   row.push_back(s.controls == 0 ? missing_cell() : number_cell(s.control_score, 2));
-  append_cells(
-      &row, {integer_cell(static_cast<uint64_t>(s.truncated)),
-             integer_cell(static_cast<uint64_t>(s.read_quantized)),
-             text_cell(is_reference ? "reference" : std::string(retrieval_name(retrieval_of(s))))});
+  append_cells(&row,
+               {integer_cell(static_cast<uint64_t>(s.truncated)),
+                integer_cell(static_cast<uint64_t>(s.read_quantized)),
+                text_cell(is_reference ? "reference" : std::string(retrieval_name(retrieval)))});
   return row;
 }
 
-Table summary_table(const NeedleResult& result) {
+Table summary_table(const NeedleResult& result, const NeedleResult& judged) {
   Table table{"needle", "Facts found, and the right answers' probability (measured)", {}, {}};
   table.columns = policy_columns();
   for (const Column& column : {Column{"found", "found"},
@@ -101,7 +85,9 @@ Table summary_table(const NeedleResult& result) {
   }
   for (size_t i = 0; i < result.policies.size(); ++i) {
     const NeedleSummary s = needle_summary(result, i);
-    if (s.asked > 0) table.rows.push_back(summary_row(result.policies[i], s, i == 0));
+    if (s.asked == 0) continue;
+    const Retrieval retrieval = retrieval_of(judged, i);
+    table.rows.push_back(summary_row(result.policies[i], s, retrieval, i == 0));
   }
   return table;
 }
@@ -313,15 +299,13 @@ Table cell_records(const NeedleResult& result) {
   return table;
 }
 
-// The smallest policy that quantizes, answered every question and lost nothing to speak of; 0:
+// The smallest policy that quantizes, was asked every question and lost nothing to speak of; 0:
 // none.
 size_t smallest_that_keeps(const NeedleResult& result) {
-  const int64_t asked = needle_summary(result, 0).asked;
   size_t best = 0;
   for (size_t i = 1; i < result.policies.size(); ++i) {
     const NeedleSummary s = needle_summary(result, i);
-    if (!result.policies[i].quantizes || s.asked < asked) continue;
-    if (retrieval_of(s) != Retrieval::kept) continue;
+    if (!result.policies[i].quantizes || retrieval_of(result, i) != Retrieval::kept) continue;
     const double bytes = result.policies[i].bytes.bytes_per_token;
     const double least = result.policies[best].bytes.bytes_per_token;
     const bool better = best == 0 || bytes < least ||
@@ -331,47 +315,62 @@ size_t smallest_that_keeps(const NeedleResult& result) {
   return best;
 }
 
-// Whether a policy was asked less than f16: it was ended early.
-bool some_were_asked_less(const NeedleResult& result) {
-  const int64_t asked = needle_summary(result, 0).asked;
+// Why a policy that quantizes can't be judged; empty: each can.
+std::string why_unjudged(const NeedleResult& result) {
+  std::string why;
   for (size_t i = 1; i < result.policies.size(); ++i) {
-    if (needle_summary(result, i).asked < asked) return true;
+    const NeedleSummary s = needle_summary(result, i);
+    if (s.asked < s.reference_asked) return "it was ended before enough was asked of every policy";
+    if (result.policies[i].quantizes && s.read_quantized == 0) {
+      why = "no fact was read quantized; ask for facts at other --depths, or in longer --contexts";
+    }
   }
-  return false;
+  return why;
 }
 
 std::vector<DestroyedPolicy> destroyed_policies(const NeedleResult& result) {
   std::vector<DestroyedPolicy> destroyed;
   for (size_t i = 1; i < result.policies.size(); ++i) {
+    if (retrieval_of(result, i) != Retrieval::destroyed) continue;
     const NeedleSummary s = needle_summary(result, i);
-    if (retrieval_of(s) != Retrieval::destroyed) continue;
     destroyed.push_back(
         {result.policies[i].policy.word, fmt::format("{} of {}", s.kept, s.reference_found)});
   }
   return destroyed;
 }
 
+// result: what may be judged.
 void set_verdict(const NeedleResult& result, Report& report) {
   const NeedleSummary reference = needle_summary(result, 0);
   report.verdict_facts["f16_found"] = reference.found;
   report.verdict_facts["asked"] = reference.asked;
+  const bool compares = std::any_of(result.policies.begin(), result.policies.end(),
+                                    [](const NeedlePolicy& one) { return one.quantizes; });
+  if (!compares) {
+    set_nothing_compared(&report);
+    return;
+  }
+  report.verdict_facts["policy"] = nullptr;
+  const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result);
+  const size_t best = smallest_that_keeps(result);
+  const std::string why = reference.asked == 0
+                              ? "it was ended before enough was asked of any policy"
+                              : why_unjudged(result);
+  if (reference.asked == 0 || (best == 0 && !why.empty())) {
+    set_destroyed(destroyed, &report);
+    report.verdict = fmt::format("No verdict: {}.{}", why, destroyed_text(destroyed, ""));
+    return;
+  }
   if (reference.found < fewest_found) {
-    report.verdict_facts["policy"] = nullptr;
     report.verdict = fmt::format(
         "f16 itself finds only {} of {}: this says nothing of the policies but by the change of "
         "log p. Take a shorter context, fewer keys, or a larger model.",
         reference.found, reference.asked);
     return;
   }
-  const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result);
-  const size_t best = smallest_that_keeps(result);
   const NeedlePolicy& chosen = result.policies[best];
   begin_verdict(chosen.policy.word, chosen.bytes, destroyed, &report);
-  if (best == 0 && some_were_asked_less(result)) {
-    report.flag.clear();
-    report.verdict_facts["policy"] = nullptr;
-    report.verdict = "Not enough was asked of every policy for a verdict.";
-  } else if (best == 0) {
+  if (best == 0) {
     report.verdict = fmt::format("No policy keeps what f16 finds ({} of {}). Use {}.",
                                  reference.found, reference.asked, report.flag);
   } else {
@@ -436,59 +435,6 @@ void set_inputs(const NeedleResult& result, Report& report) {
 
 }  // namespace
 
-NeedleSummary needle_summary(const NeedleResult& result, size_t policy) {
-  const auto reference = reference_of(result);
-  NeedleSummary s;
-  for (const NeedleRecord* record : records_of(result, policy)) {
-    if (record->asked.control) {
-      s.controls += 1;
-      s.control_score += record->score;
-      continue;
-    }
-    const NeedleRecord& other = *reference.at(record->question);
-    s.asked += 1;
-    s.found += record->found() ? 1 : 0;
-    s.reference_found += other.found() ? 1 : 0;
-    s.kept += record->found() && other.found() ? 1 : 0;
-    s.gained += record->found() && !other.found() ? 1 : 0;
-    s.score += record->score;
-    s.logprob += record->logprob;
-    s.truncated += record->truncated ? 1 : 0;
-    s.read_quantized += record->read_quantized ? 1 : 0;
-  }
-  if (s.controls > 0) s.control_score /= static_cast<double>(s.controls);
-  if (s.asked == 0) return s;
-  const auto asked = static_cast<double>(s.asked);
-  s.score /= asked;
-  s.logprob /= asked;
-  const std::vector<double> changes = logprob_changes(result, policy);
-  for (const double change : changes) s.logprob_change += change / asked;
-  const std::vector<double> ones(changes.size(), 1.0);
-  s.logprob_change_interval = bootstrap_ratio(changes, ones, result.asked.seed);
-  s.p = mcnemar(s.lost(), s.gained);
-  return s;
-}
-
-std::vector<double> logprob_changes(const NeedleResult& result, size_t policy) {
-  const auto reference = reference_of(result);
-  std::vector<double> changes;
-  for (const NeedleRecord* record : records_of(result, policy)) {
-    if (record->asked.control) continue;
-    changes.push_back(record->logprob - reference.at(record->question)->logprob);
-  }
-  return changes;
-}
-
-Retrieval retrieval_of(const NeedleSummary& summary) {
-  if (summary.reference_found < fewest_found) return Retrieval::unknown;
-  const bool few_lost = 4 * summary.lost() <= summary.reference_found;
-  if (few_lost && 20 * (summary.lost() - summary.gained) <= summary.reference_found) {
-    return Retrieval::kept;
-  }
-  if (2 * summary.kept <= summary.reference_found) return Retrieval::destroyed;
-  return Retrieval::damaged;
-}
-
 Report needle_report(const NeedleResult& result) {
   Report report;
   report.command = "eval-needle";
@@ -507,8 +453,10 @@ Report needle_report(const NeedleResult& result) {
     return report;
   }
   const auto grid = grid_of(result);
+  const NeedleResult judged = judged_part(result);
   LineChart chart;
-  report.tables = {summary_table(result), grid_table(result, grid), depth_table(result, &chart)};
+  report.tables = {summary_table(result, judged), grid_table(result, grid),
+                   depth_table(result, &chart)};
   for (size_t i = 0; i < result.policies.size(); ++i) {
     if (grid[i].empty()) continue;
     report.figures.push_back({heat_map(result, result.policies[i], grid[i]), "grid"});
@@ -516,8 +464,14 @@ Report needle_report(const NeedleResult& result) {
   report.figures.push_back({std::move(chart), "depths"});
   report.records = {cell_records(result)};
   report.notes = notes_of(result);
+  if (judged.records.size() < result.records.size()) {
+    report.notes.push_back(
+        fmt::format("Retrieval and the verdict are about {} of {} texts: those that every policy "
+                    "was asked all questions of, or, where there is none, one policy at least.",
+                    text_count(judged), text_count(result)));
+  }
   add_incomplete_note(&report);
-  set_verdict(result, report);
+  set_verdict(judged, report);
   return report;
 }
 

@@ -83,15 +83,19 @@ void add_policy_series(const std::vector<std::string>& words, std::string_view p
   }
 }
 
+void set_destroyed(const std::vector<DestroyedPolicy>& destroyed, Report* report) {
+  report->verdict_facts["destroyed"] = nlohmann::ordered_json::array();
+  for (const DestroyedPolicy& one : destroyed) {
+    report->verdict_facts["destroyed"].push_back(one.word);
+  }
+}
+
 void begin_verdict(const std::string& word, const PolicyBytes& bytes,
                    const std::vector<DestroyedPolicy>& destroyed, Report* report) {
   report->flag = policy_flag(word);
   report->verdict_facts["policy"] = word;
   report->verdict_facts["share_of_f16"] = bytes.share();
-  report->verdict_facts["destroyed"] = nlohmann::ordered_json::array();
-  for (const DestroyedPolicy& one : destroyed) {
-    report->verdict_facts["destroyed"].push_back(one.word);
-  }
+  set_destroyed(destroyed, report);
 }
 
 std::string destroyed_text(const std::vector<DestroyedPolicy>& destroyed,

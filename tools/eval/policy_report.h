@@ -40,6 +40,8 @@ struct DestroyedPolicy {
   std::string word;
   std::string how;  // in brackets behind it
 };
+// The fact `destroyed`.
+void set_destroyed(const std::vector<DestroyedPolicy>& destroyed, Report* report);
 // Sets the flag, and the facts `policy`, `share_of_f16` and `destroyed`.
 void begin_verdict(const std::string& word, const PolicyBytes& bytes,
                    const std::vector<DestroyedPolicy>& destroyed, Report* report);

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "tools/hash.h"
 
 namespace kvart::tools {
@@ -22,14 +20,6 @@ Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy
     bytes.f16_bytes_per_token += 4.0 * shape.kv_heads * shape.head_dim;
   }
   return bytes;
-}
-
-Result<bool> quantizes(const ModelConfig& config, const Policy& policy) {
-  const auto formats = policy.resolve(config.layers);
-  if (!formats.ok()) return formats.error();
-  return std::any_of(formats->begin(), formats->end(), [](const LayerFormats& layer) {
-    return !layer.k->full_precision || !layer.v->full_precision;
-  });
 }
 
 std::string policy_text(const Policy& policy) {

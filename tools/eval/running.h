@@ -24,9 +24,6 @@ struct PolicyBytes {
 };
 Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy);
 
-// Whether a layer's K or V is anything but full precision. Error: layers that the policy lacks.
-Result<bool> quantizes(const ModelConfig& config, const Policy& policy);
-
 // Its formats, and what stays in full precision: "K ..., V ...; the first block and ...". Where
 // layers differ, its name instead of the formats.
 std::string policy_text(const Policy& policy);

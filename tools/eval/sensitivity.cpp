@@ -77,6 +77,26 @@ DivergenceOptions divergence_options(const SensitivityOptions& asked,
   return options;
 }
 
+NeedleOptions needle_options(const SensitivityOptions& asked,
+                             const std::vector<NamedPolicy>& policies) {
+  NeedleOptions options = asked.needle;
+  options.policies = policies;
+  options.threads = asked.threads;
+  options.seed = asked.seed;
+  return options;
+}
+
+// Before the sides are measured, not after them.
+Status check_layer_tokens(const SensitivityOptions& asked,
+                          const std::vector<NamedPolicy>& policies) {
+  const int64_t least = shortest_window(policies);
+  if (!asked.layers || asked.layer_tokens >= least) return {};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("--layer-tokens {}: up to {} tokens nothing is read quantized; give {} "
+                           "or more",
+                           asked.layer_tokens, least - 1, least)};
+}
+
 struct LayerPolicy {
   size_t row = 0;  // of SensitivityResult::layers
   bool k = false;
@@ -156,27 +176,33 @@ Result<SensitivityResult> measure_sensitivity(const Model& model, const Sensitiv
   }
   const auto policies = side_policies(result.asked.formats, &result.formats);
   if (!policies.ok()) return policies.error();
+  KVART_RETURN_IF_ERROR(check_layer_tokens(result.asked, *policies));
+  std::optional<PreparedNeedle> needle;
+  if (options.retrieval) {
+    auto prepared = prepare_needle(model, needle_options(result.asked, *policies), watch);
+    if (!prepared.ok() && options.must_retrieve) return prepared.error();
+    if (prepared.ok()) {
+      needle = std::move(*prepared);
+    } else {
+      result.no_retrieval = prepared.error().message;
+    }
+  }
   auto divergence = measure_divergence(model, divergence_options(result.asked, *policies), watch);
   if (!divergence.ok()) return divergence.error();
   result.divergence = std::move(*divergence);
   result.incomplete = result.divergence.incomplete;
-  if (options.retrieval && !watch.should_end()) {
-    NeedleOptions asked = options.needle;
-    asked.policies = *policies;
-    asked.threads = options.threads;
-    asked.seed = options.seed;
-    auto needle = measure_needle(model, asked, watch);
-    if (!needle.ok()) return needle.error();
-    result.incomplete = result.incomplete || needle->incomplete;
-    result.needle = std::move(*needle);
+  if (needle && !watch.should_end()) {
+    auto asked = run_needle(model, *needle, watch);
+    if (!asked.ok()) return asked.error();
+    result.incomplete = result.incomplete || asked->incomplete;
+    result.needle = std::move(*asked);
   }
   if (options.layers && !watch.should_end()) {
     const auto done = measure_layers(model, &result, watch);
     if (!done.ok()) return done.error();
     result.incomplete = result.incomplete || !*done;
   }
-  const bool skipped =
-      (options.retrieval && !result.needle) || (options.layers && result.layers.empty());
+  const bool skipped = (needle && !result.needle) || (options.layers && result.layers.empty());
   result.incomplete = result.incomplete || skipped;
   return result;
 }
@@ -189,7 +215,9 @@ DamageRatio damage_ratio(const SensitivityResult& result, const FormatSensitivit
   for (const double kl : k.kl) k_sum += kl;
   for (const double kl : v.kl) v_sum += kl;
   DamageRatio damage;
-  damage.ratio = v_sum > 0 ? k_sum / v_sum : std::numeric_limits<double>::infinity();
+  using Limits = std::numeric_limits<double>;
+  const double without_v = k_sum > 0 ? Limits::infinity() : Limits::quiet_NaN();
+  damage.ratio = v_sum > 0 ? k_sum / v_sum : without_v;
   damage.interval = bootstrap_ratio(k.kl, v.kl, result.asked.seed);
   return damage;
 }

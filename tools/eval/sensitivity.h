@@ -16,7 +16,8 @@ struct SensitivityOptions {
   EvaluationText text;
   int64_t context_tokens = 0;  // of a window of the text; as DivergenceOptions has it
   int64_t text_tokens = 0;
-  bool retrieval = true;       // ask for facts as well
+  bool retrieval = true;       // ask for facts as well, where the model has room for them
+  bool must_retrieve = false;  // that it has none is an error, no note
   NeedleOptions needle;        // without policies, threads and seed
   bool layers = false;         // one layer's K or V at a time, by divergence
   int64_t layer_tokens = 512;  // of the text, for each layer
@@ -43,6 +44,7 @@ struct SensitivityResult {
   std::vector<FormatSensitivity> formats;
   DivergenceResult divergence;
   std::optional<NeedleResult> needle;
+  std::string no_retrieval;  // why no facts could be asked for; empty: they could
   std::vector<LayerSensitivity> layers;
   bool incomplete = false;
 };
@@ -50,13 +52,14 @@ struct SensitivityResult {
 // The formats with 4-bit codes that take the fewest bytes.
 std::vector<std::string> usual_sensitivity_formats(int head_dim);
 
-// Error: a name that isn't a format, or one that doesn't quantize.
+// Error, before anything is measured: a name that isn't a format, or one that doesn't quantize;
+// texts and contexts that are too short.
 Result<SensitivityResult> measure_sensitivity(const Model& model, const SensitivityOptions& options,
                                               Watch& watch);
 
 // K's divergence over V's.
 struct DamageRatio {
-  double ratio = 0;  // infinite where V alone does nothing
+  double ratio = 0;  // infinite where V alone changes nothing, no number where K doesn't either
   std::optional<Interval> interval;
 };
 DamageRatio damage_ratio(const SensitivityResult& result, const FormatSensitivity& format);

@@ -161,7 +161,8 @@ std::string worst_layers(const SensitivityResult& result, const std::string& for
 }
 
 std::string ratio_text(const DamageRatio& damage) {
-  if (!std::isfinite(damage.ratio)) return "V alone does nothing";
+  if (std::isnan(damage.ratio)) return "K against V is not known: neither alone changes anything";
+  if (std::isinf(damage.ratio)) return "V alone changes nothing, K does";
   std::string text = fmt::format("K costs {:.3g} times what V costs", damage.ratio);
   if (damage.interval) {
     text += fmt::format(" ({:.3g} to {:.3g})", damage.interval->low, damage.interval->high);
@@ -177,10 +178,15 @@ void set_verdict(const SensitivityResult& result, Report& report) {
     nlohmann::ordered_json& facts = report.verdict_facts["k_to_v"][format.format];
     facts = std::isfinite(damage.ratio) ? nlohmann::ordered_json(damage.ratio) : nullptr;
   }
+  if (!is_any_enough(result.divergence)) {
+    set_too_little(result.divergence, &report);
+    report.verdict = text + ". " + report.verdict;
+    return;
+  }
+  const std::vector<DestroyedPolicy> destroyed = destroyed_policies(result.divergence);
   const size_t best = smallest_close_policy(result.divergence);
   const PolicyDivergence& chosen = result.divergence.policies[best];
-  report.flag = policy_flag(chosen.policy.word);
-  report.verdict_facts["policy"] = chosen.policy.word;
+  begin_verdict(chosen.policy.word, chosen.bytes, destroyed, &report);
   report.verdict =
       best == 0 ? fmt::format("{}. None of these stays within a mean divergence of {:g}. Use {}.",
                               text, close_kl, report.flag)
@@ -188,6 +194,7 @@ void set_verdict(const SensitivityResult& result, Report& report) {
                       "{}. Of these use {}: the fewest bytes with a mean divergence of at "
                       "most {:g}.",
                       text, report.flag, close_kl);
+  report.verdict += destroyed_text(destroyed);
 }
 
 void set_inputs(const SensitivityResult& result, Report& report) {
@@ -248,6 +255,9 @@ Report sensitivity_report(const SensitivityResult& result) {
   report.notes.push_back(
       "Each policy keeps the first block and the open one in full precision, so that only the "
       "side and its format differ.");
+  if (!result.no_retrieval.empty()) {
+    report.notes.push_back("No facts were asked for: " + result.no_retrieval);
+  }
   add_incomplete_note(&report);
   set_verdict(result, report);
   return report;

@@ -26,6 +26,7 @@ struct GainOptions {
   std::vector<NamedPolicy> policies;  // full precision first: see parse_policies
   std::vector<int64_t> contexts;      // tokens; those that can't be are cut, and it is said
   uint64_t kv_memory_bytes = 0;       // of the cache of each policy
+  bool kv_memory_given = false;       // not what was free
   uint64_t available_bytes = 0;       // of memory that the system can give; 0: not known
   int64_t batch_max = 1024;  // sequences in a measured step; a step of more is extrapolated
   int threads = 1;
@@ -63,6 +64,8 @@ struct GainResult {
   uint64_t model_fingerprint = 0;
   uint64_t weight_bytes = 0;  // in memory, as a step reads them
   uint64_t kv_memory_bytes = 0;
+  bool kv_memory_given = false;  // not what was free
+  bool compares = true;          // one of the policies quantizes
   std::string instruction_set;
   int threads = 1;
   double read_bytes_per_s = 0;  // by a plain loop over more than the processor's caches
@@ -73,6 +76,7 @@ struct GainResult {
   std::vector<std::string> notes;  // what was cut
   bool interleaved = true;         // a round takes each policy once; else each had its rounds alone
   bool incomplete = false;         // interrupted, or the time was over before the last context
+  bool interrupted = false;
 };
 
 // Error invalid_argument: a context too short to hold what is copied; out_of_memory: not one
@@ -109,13 +113,16 @@ struct GainChoice {
   size_t rounds = 0;
 
   // False: too little was measured to choose.
-  [[nodiscard]] bool settled() const { return says_enough(doubt); }
+  [[nodiscard]] bool settled() const { return !best.empty() && says_enough(doubt); }
 };
 
 // At the longest measured context: the first of `words` (empty: all) that decodes at least
 // least_gain times as many tokens per second as full precision, beyond doubt, and is within 5 % of
 // the fastest that do. Words come in the order of what they keep.
 GainChoice choose_gain(const GainResult& result, const std::vector<std::string>& words);
+
+// Why there isn't a single decode step: "it was interrupted"; empty: there is one.
+std::string why_nothing(const GainResult& result);
 
 // "keep F" or "use --kv-cache-dtype W: holds N times as many sequences as F in M, decodes ...".
 std::string gain_sentence(const GainResult& result, const GainChoice& choice);

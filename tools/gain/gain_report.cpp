@@ -326,6 +326,7 @@ nlohmann::ordered_json inputs_of(const GainResult& result) {
   inputs["policies"] = result.words;
   inputs["context_tokens"] = result.contexts;
   inputs["kv_memory_bytes"] = result.kv_memory_bytes;
+  inputs["kv_memory_given"] = result.kv_memory_given;
   inputs["weight_bytes"] = result.weight_bytes;
   inputs["threads"] = result.threads;
   inputs["instruction_set"] = result.instruction_set;
@@ -337,13 +338,17 @@ nlohmann::ordered_json inputs_of(const GainResult& result) {
 }
 
 void set_verdict(const GainResult& result, Report& report) {
-  const GainChoice choice = choose_gain(result, {});
-  if (choice.context_tokens == 0) {
-    report.verdict = "Nothing was measured: it was interrupted, or had too little time.";
-    report.verdict_facts["worth_it"] = nullptr;
+  report.verdict_facts["worth_it"] = nullptr;
+  const std::string why = why_nothing(result);
+  if (!why.empty()) {
+    report.verdict = fmt::format("Nothing was measured: {}.", why);
     return;
   }
-  report.verdict_facts["worth_it"] = nullptr;
+  if (!result.compares) {
+    set_nothing_compared(&report);
+    return;
+  }
+  const GainChoice choice = choose_gain(result, {});
   if (choice.settled()) {
     report.flag = policy_flag(choice.word);
     report.verdict_facts["worth_it"] = choice.worth_it;
@@ -452,12 +457,21 @@ GainChoice choose_gain(const GainResult& result, const std::vector<std::string>&
   return choice;
 }
 
+std::string why_nothing(const GainResult& result) {
+  const bool measured = std::any_of(result.points.begin(), result.points.end(),
+                                    [](const GainPoint& point) { return !point.step_s.empty(); });
+  if (measured) return {};
+  if (result.interrupted) return "it was interrupted before the first round of decode steps ended";
+  return "there was too little time for a round of decode steps; give more --time-budget, fewer "
+         "--policies or less --kv-memory";
+}
+
 std::string gain_sentence(const GainResult& result, const GainChoice& choice) {
   const std::string at = fmt::format("at {} tokens", tokens_text(choice.context_tokens));
   const std::string memory = gigabytes(static_cast<double>(result.kv_memory_bytes));
   if (choice.best.empty()) {
-    return fmt::format("keep {} ({}): nothing else was measured {}.", choice.full,
-                       policy_flag(choice.full), at);
+    return fmt::format("no verdict: it was ended before anything but {} was measured {}.",
+                       choice.full, at);
   }
   if (!choice.full_fits) {
     return fmt::format("use {}: {} doesn't hold one sequence in {} {}.", policy_flag(choice.word),
@@ -501,9 +515,12 @@ Report gain_report(const GainResult& result) {
                               result.instruction_set, result.read_bytes_per_s / 1e9)};
   report.inputs = inputs_of(result);
   report.hashes["model"] = hash_text(result.model_fingerprint);
-  report.hashes["options"] = fmt::format(
-      "contexts {}; policies {}; kv memory {}; threads {}; {}", fmt::join(result.contexts, " "),
-      fmt::join(result.words, " "), result.kv_memory_bytes, result.threads, result.instruction_set);
+  // What is free may change between two runs of one command.
+  report.hashes["options"] =
+      fmt::format("contexts {}; policies {}; kv memory {}; threads {}; {}",
+                  fmt::join(result.contexts, " "), fmt::join(result.words, " "),
+                  result.kv_memory_given ? std::to_string(result.kv_memory_bytes) : "what is free",
+                  result.threads, result.instruction_set);
   report.tables = {main_table(result), spread_table(result)};
   if (!result.points.empty()) {
     report.figures = {{speed_up_chart(result, false), "gain"},

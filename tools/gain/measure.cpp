@@ -84,6 +84,10 @@ Status Measurement::begin() {
   result_.model_fingerprint = model_.fingerprint();
   result_.weight_bytes = model_.packed_weight_bytes();
   result_.kv_memory_bytes = options_.kv_memory_bytes;
+  result_.kv_memory_given = options_.kv_memory_given;
+  const auto compares = any_quantizes(model_.config(), options_.policies);
+  if (!compares.ok()) return compares.error();
+  result_.compares = *compares;
   result_.threads = options_.threads;
   for (const NamedPolicy& named : options_.policies) result_.words.push_back(named.word);
   KVART_RETURN_IF_ERROR(check_memory());
@@ -372,7 +376,8 @@ Result<GainResult> Measurement::run() {
     if (result_.points.empty() || result_.points.back().context_tokens != context) break;
     ++measured;
   }
-  if (watch_.interrupted()) {
+  result_.interrupted = watch_.interrupted();
+  if (result_.interrupted) {
     result_.notes.emplace_back("Interrupted: this is what was measured until then.");
   } else if (measured < result_.contexts.size()) {
     result_.notes.push_back(
@@ -380,7 +385,7 @@ Result<GainResult> Measurement::run() {
                     tokens_text(result_.contexts[measured])));
   }
   result_.other_work_share = other_work_share(start);
-  result_.incomplete = watch_.interrupted() || measured < result_.contexts.size();
+  result_.incomplete = result_.interrupted || measured < result_.contexts.size();
   result_.contexts.resize(measured);
   return std::move(result_);
 }

@@ -25,6 +25,9 @@ constexpr double narrow_px = 400;
 constexpr std::string_view content_policy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'";
+constexpr std::string_view incomplete_text =
+    "Incomplete: it was interrupted, its time was over, or this model doesn't allow it. What is "
+    "missing isn't shown.";
 constexpr size_t long_text = 48;  // characters that a cell keeps on one line
 
 std::string element(std::string_view name, std::string_view style, std::string_view text) {
@@ -133,9 +136,7 @@ std::string SectionWriter::section(const PageSection& section, size_t number, bo
     out += "<h2>" + escaped(section.title) + "</h2>\n";
     if (!report.verdict.empty()) out += element("p", "lead", report.verdict);
   }
-  if (report.incomplete && !alone) {
-    out += element("p", "warn", "Incomplete: it was interrupted, or its time was over.");
-  }
+  if (report.incomplete && !alone) out += element("p", "warn", incomplete_text);
   for (const std::string& fact : report.facts) out += element("p", "about", fact);
   std::set<std::string> shown;
   for (size_t begin = 0; begin < report.figures.size();) {
@@ -202,6 +203,19 @@ std::string bar(bool heat_map) {
   return out + "</div></header>\n";
 }
 
+// Which sections are incomplete, as links to them; empty: none is.
+std::string incomplete_html(const PageInput& input) {
+  std::string list;
+  for (size_t i = 0; i < input.sections.size(); ++i) {
+    if (!input.sections[i].report->incomplete) continue;
+    list += fmt::format(R"(<li><a href="#section-{}">{}</a></li>)", i + 1,
+                        escaped(input.sections[i].title));
+  }
+  if (list.empty()) return "";
+  if (input.sections.size() == 1) return element("p", "warn", incomplete_text);
+  return fmt::format(R"(<div class="warn">{}<ul>{}</ul></div>)", escaped(incomplete_text), list);
+}
+
 std::string answer(const PageInput& input) {
   std::string out = R"(<div class="answer">)";
   out += "<h1>" + escaped(input.title) + "</h1>\n";
@@ -209,16 +223,7 @@ std::string answer(const PageInput& input) {
   if (!input.flag.empty()) {
     out += R"(<div class="flag"><code>)" + escaped(input.flag) + "</code></div>\n";
   }
-  std::string unfinished;
-  for (const PageSection& section : input.sections) {
-    if (!section.report->incomplete) continue;
-    unfinished += (unfinished.empty() ? "" : ", ") + section.title;
-  }
-  if (!unfinished.empty()) {
-    out += element("p", "warn",
-                   "Incomplete: " + unfinished +
-                       " was interrupted, or its time was over. What is missing isn't shown.");
-  }
+  out += incomplete_html(input);
   out += R"(<dl class="facts">)";
   const auto fact = [&](const std::string& name, const std::string& value, bool code) {
     out +=

@@ -107,6 +107,19 @@ PolicyFindings& Findings::of(const std::string& word) {
   return policies.back();
 }
 
+void add_retrieval(const NeedleResult& result, Findings* findings) {
+  const NeedleResult judged = judged_part(result);
+  for (size_t i = 1; i < judged.policies.size(); ++i) {
+    const NeedleSummary summary = needle_summary(judged, i);
+    if (summary.asked == 0 || summary.asked < summary.reference_asked) continue;
+    PolicyFindings& found = findings->of(judged.policies[i].policy.word);
+    found.share = judged.policies[i].bytes.share();
+    found.retrieval = retrieval_of(judged, i);
+    found.found = summary.found;
+    found.full_found = summary.reference_found;
+  }
+}
+
 Json findings_json(const Findings& findings) {
   Json json{{"gain_context_tokens", findings.gain_context_tokens}, {"policies", Json::array()}};
   for (const PolicyFindings& policy : findings.policies) {

@@ -34,6 +34,10 @@ struct Findings {
   PolicyFindings& of(const std::string& word);
 };
 
+// Retrieval of the policies that were asked all that full precision was, of the texts that may be
+// judged.
+void add_retrieval(const NeedleResult& result, Findings* findings);
+
 nlohmann::ordered_json findings_json(const Findings& findings);
 // Error: something that findings_json doesn't write.
 Result<Findings> read_findings(const nlohmann::ordered_json& json);

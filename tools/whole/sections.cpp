@@ -20,8 +20,6 @@ constexpr int64_t gain_contexts[] = {1024, 4096, 16384, 32768};
 constexpr int64_t short_contexts[] = {1024, 2048};
 // Tokens of the text in a run that has little time.
 constexpr int64_t short_text_tokens = 1024;
-// Tokens of it that read a quantized block, where the time was over before its end.
-constexpr int64_t least_quantized_tokens = 256;
 
 // The contexts that the model was made for; the longest one of `wanted` may be that itself.
 std::vector<int64_t> contexts_of(const Model& model, std::span<const int64_t> wanted) {
@@ -75,11 +73,14 @@ Result<Report> gain_section(SectionInput& input, Watch& watch) {
   options.policies = input.options.caches.policies;
   options.contexts.assign(std::begin(gain_contexts), std::end(gain_contexts));
   options.kv_memory_bytes = input.options.caches.kv_memory_bytes;
+  options.kv_memory_given = input.options.caches.kv_memory_given;
   options.available_bytes = input.options.caches.available_bytes;
   options.threads = input.options.threads;
   const auto result = measure_gain(input.model, options, watch);
   if (!result.ok()) return result.error();
   input.read_bytes_per_s = result->read_bytes_per_s;
+  const std::string why = why_nothing(*result);
+  if (!why.empty()) return Error{ErrorCode::io, why};
   add_gain(*result, input.findings);
   return gain_report(*result);
 }
@@ -123,8 +124,7 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   for (size_t i = 1; i < result->policies.size(); ++i) {
     const PolicyDivergence& policy = result->policies[i];
     // Without a quantized read the divergence is 0, whatever the policy.
-    const int64_t least = result->incomplete ? least_quantized_tokens : 1;
-    if (policy.kl.empty() || (policy.quantizes && policy.quantized_tokens < least)) continue;
+    if (policy.kl.empty() || (policy.quantizes && !is_enough(*result, i))) continue;
     PolicyFindings& found = input.findings.of(policy.policy.word);
     found.share = policy.bytes.share();
     found.kl = summary_of(*result, i).kl_mean;
@@ -141,15 +141,7 @@ Result<Report> needle_section(SectionInput& input, Watch& watch) {
   options.seed = input.options.seed;
   const auto result = measure_needle(input.model, options, watch);
   if (!result.ok()) return result.error();
-  for (size_t i = 1; i < result->policies.size(); ++i) {
-    const NeedleSummary summary = needle_summary(*result, i);
-    if (summary.asked == 0) continue;
-    PolicyFindings& found = input.findings.of(result->policies[i].policy.word);
-    found.share = result->policies[i].bytes.share();
-    found.retrieval = retrieval_of(summary);
-    found.found = summary.found;
-    found.full_found = summary.reference_found;
-  }
+  add_retrieval(*result, &input.findings);
   return needle_report(*result);
 }
 
@@ -164,8 +156,6 @@ Result<Report> sensitivity_section(SectionInput& input, Watch& watch) {
     options.text_tokens = short_text_tokens;
     options.context_tokens = short_text_context(input.model);
     options.needle.contexts = contexts_of(input.model, std::span(short_contexts).first(1));
-    // A shorter context has no room for the facts.
-    options.retrieval = options.needle.contexts.front() >= short_contexts[0];
   }
   options.threads = input.options.threads;
   options.seed = input.options.seed;

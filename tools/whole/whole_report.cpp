@@ -165,6 +165,9 @@ Result<WholeResult> measure_all(const Model& model, const WholeOptions& options,
                                 const std::string& path, const std::string& key) {
   WholeResult result;
   result.findings = before.findings;
+  const auto compares = any_quantizes(model.config(), options.caches.policies);
+  if (!compares.ok()) return compares.error();
+  result.compares = *compares || options.full;  // which takes all presets
   const Watch::Clock::time_point start = Watch::Clock::now();
   const Watch whole(0, true);
   bool can_save = !path.empty();
@@ -212,7 +215,9 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
   Report report;
   report.command = "report";
   report.inputs["model"] = options.model;
-  report.incomplete = result.interrupted || !result.failed.empty();
+  report.incomplete = result.interrupted || !result.failed.empty() ||
+                      std::any_of(result.sections.begin(), result.sections.end(),
+                                  [](const auto& section) { return section.report.incomplete; });
   const std::string& full = options.caches.policies.front().word;
   Table table{"summary",
               "",
@@ -248,6 +253,10 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
     if (!section.report.incomplete) continue;
     report.notes.push_back(
         fmt::format("{} is incomplete: it was interrupted, or its time was over.", section.name));
+  }
+  if (!result.compares) {
+    set_nothing_compared(&report);
+    return report;
   }
   const Choice choice = choose(result.findings);
   report.verdict = whole_verdict(result.findings, choice, full);

@@ -37,6 +37,7 @@ struct WholeResult {
   Findings findings;
   std::vector<std::string> failed;  // sections that can't be measured of this model, and why
   bool interrupted = false;
+  bool compares = true;  // a policy that was asked for quantizes
 };
 
 // The sections that the file at `path` holds of a run with the same model, options and build;
