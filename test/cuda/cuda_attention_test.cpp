@@ -208,7 +208,8 @@ TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
       }
       EXPECT_LT(worst_error(c, sequences[i], runner.out(static_cast<int>(i)), positions),
                 bound(Element::f16))
-          << policy << " " << sequences[i].tokens;
+          << policy << " " << sequences[i].tokens
+          << (kernels == CudaKernels::with_prefill ? " prefill" : "");
     }
   }
 }

@@ -32,7 +32,7 @@ bool launch_decode_attention(const AttendJob& job, int multiprocessors, float* p
   const DecodeInstance* instance = instance_of(job);
   if (instance == nullptr) return false;
   const int head_sets = (job.params.q_heads / job.place.kv_heads + heads_max - 1) / heads_max;
-  const int size = instance->sealed_units == 1 ? 0 : instance->sealed_units == 2 ? 1 : 2;
+  const int size = instance->sealed_units - 1;
   const int* units = job.plan.units + size * job.plan.units_stride;
   *error = instance->launch({job, head_sets, units, partial, arrived}, multiprocessors, stream);
   return true;

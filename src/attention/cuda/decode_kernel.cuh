@@ -26,18 +26,16 @@ __device__ void attend_unit(const AttendJob& job, int position, const StageUnit&
     return;
   }
   if constexpr (!Shape::split) {
-    const int in_block = unit.part * Shape::tokens;
     float s[Shape::tiles][4];
-    sealed_scores<K, d, Shape::tiles>(stage, stage + Shape::k_parameters, in_block, q,
-                                      unit_of_scores, s);
+    sealed_scores<K, d, Shape::tiles>(stage, stage + Shape::k_parameters, 0, q, unit_of_scores, s);
     const Rescale rescale = softmax<!Weights<V, d>::sums_probabilities, Shape::tiles, d>(
         soft_cap, first_seen, Shape::tokens, s, state);
-    sealed_output<V, d, Shape::tiles>(stage + Shape::v_codes, stage + Shape::v_parameters, in_block,
-                                      s, rescale, state);
+    sealed_output<V, d, Shape::tiles>(stage + Shape::v_codes, stage + Shape::v_parameters, 0, s,
+                                      rescale, state);
   }
 }
 
-// Takes a block whose sides lie in the next two stages.
+// Takes a sealed unit whose sides lie in the next two stages. A part of a block has no parameters.
 template <class K, class V, int d>
 __device__ void attend_sides(const AttendJob& job, const uint32_t (&q)[d / 16][2],
                              Ring<UnitShape<K, V, d>>& ring, Sender<UnitShape<K, V, d>>& sender,

@@ -182,29 +182,14 @@ class Sender {
     using KSide = typename Shape::KSide;
     using VSide = typename Shape::VSide;
     if constexpr (Shape::split) {
-      const int bytes = k_side ? KSide::bytes : VSide::bytes;
+      const int bytes = k_side ? Shape::k_end : Shape::v_end;
+      const int row_bytes = k_side ? KSide::row_bytes : VSide::row_bytes;
+      const uint8_t* side = k_side ? from : from + KSide::bytes;
       barrier_expect(barrier, bytes);
-      copy(0, k_side ? from : from + KSide::bytes, bytes);
-      return;
-    }
-    barrier_expect(barrier, Shape::bytes);
-    // What is next to each other there and in the stage goes in one copy.
-    constexpr int k_codes = Shape::tokens * KSide::row_bytes;
-    constexpr int v_codes = Shape::tokens * VSide::row_bytes;
-    const uint8_t* v = from + KSide::bytes;
-    if constexpr (Shape::per_block == 1) {
-      copy(0, from, Shape::bytes);
-    } else if (part == Shape::per_block - 1) {
-      copy(0, from + part * k_codes, k_codes + KSide::parameter_bytes);
-      copy(Shape::v_codes, v + part * v_codes, v_codes + VSide::parameter_bytes);
+      copy(0, side + part * Shape::tokens * row_bytes, bytes);
     } else {
-      static_assert(Shape::per_block == 2 || KSide::parameter_bytes == 0);
-      copy(0, from + part * k_codes, k_codes);
-      copy(Shape::k_parameters, v - KSide::parameter_bytes + part * v_codes,
-           KSide::parameter_bytes + v_codes);
-      if constexpr (VSide::parameter_bytes > 0) {
-        copy(Shape::v_parameters, v + 64 * VSide::row_bytes, VSide::parameter_bytes);
-      }
+      barrier_expect(barrier, Shape::bytes);
+      copy(0, from, Shape::bytes);
     }
   }
 

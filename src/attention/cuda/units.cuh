@@ -57,13 +57,14 @@ struct UnitShape {
   static constexpr int room = 72 * d;
   static constexpr bool whole_block =
       64 * code_bytes + KSide::parameter_bytes + VSide::parameter_bytes <= room;
-  // A sealed block's sides lie in a stage each, K first, where what the block costs once is worth
-  // it.
-  static constexpr bool split = !whole_block && KSide::by_channel && VSide::by_channel &&
-                                KSide::bytes <= room && VSide::bytes <= room;
-  static constexpr int tokens = whole_block || split                     ? 64
-                                : 32 * code_bytes <= 2 * open_side_bytes ? 32
-                                                                         : 16;
+  // Else its sides lie in a stage each, K first: two copies, and as many tokens as can be share
+  // what they cost together.
+  static constexpr bool split = !whole_block;
+  static constexpr int widest =
+      KSide::row_bytes > VSide::row_bytes ? KSide::row_bytes : VSide::row_bytes;
+  static constexpr int tokens = whole_block || 64 * widest <= room ? 64 : 32;
+  static_assert(!split || (KSide::bytes <= room && VSide::bytes <= room) ||
+                KSide::parameter_bytes + VSide::parameter_bytes == 0);
   static_assert(VSide::tokens_max == 64);
   static constexpr int per_block = 64 / tokens;
   static constexpr int tiles = tokens / 16;
@@ -71,7 +72,8 @@ struct UnitShape {
   static constexpr int v_codes = split ? 0 : k_parameters + KSide::parameter_bytes;
   static constexpr int v_parameters = v_codes + tokens * VSide::row_bytes;
   static constexpr int v_end = v_parameters + VSide::parameter_bytes;
-  static constexpr int bytes = split && KSide::bytes > v_end ? KSide::bytes : v_end;
+  static constexpr int k_end = k_parameters + KSide::parameter_bytes;
+  static constexpr int bytes = k_end > v_end ? k_end : v_end;
   static constexpr int stage_bytes =
       ((bytes > 2 * open_side_bytes ? bytes : 2 * open_side_bytes) + 127) / 128 * 128;
   static constexpr int stages = d <= 64 ? 4 : 2;
