@@ -99,21 +99,31 @@ struct ScoreSums {
   }
 };
 
-// What the codes' zero takes from each sum, of heads 2 t and 2 t + 1: the same of all tokens.
+// What is taken from each code before it meets its query, so that what rounding the query costs
+// grows with less: the code of value 0, or the middle of the codes, whose products with the
+// channels' scales are then added again as they are (fewer than 4 bits are little to begin with).
+template <class K>
+constexpr int middle_code() {
+  const bool has_middle = K::axis == ScaleAxis::channel && K::code_bits >= 4 && K::code_bits < 8;
+  return has_middle ? 1 << (K::code_bits - 1) : zero_code<K>();
+}
+
+// What that takes from each sum, of heads 2 t and 2 t + 1: the same of all tokens. q: as the codes
+// meet them.
 template <class K, int d>
-__device__ inline void subtract_zero(const uint32_t (&q)[d / 16][2],
-                                     float (&begin)[ScoreSums<K, d>::count][2]) {
+__device__ inline void subtract_middle(const uint32_t (&q)[d / 16][2],
+                                       float (&begin)[ScoreSums<K, d>::count][2]) {
   using Order = CodesOf<K, d>;
   using Sums = ScoreSums<K, d>;
 #pragma unroll
   for (int n = 0; n < Sums::count; ++n) {
     float sum[4] = {};
-    if constexpr (zero_code<K>() != 0) {
+    if constexpr (middle_code<K>() != 0) {
 #pragma unroll
       for (int s = 0; s < d / 16; ++s) {
         if (Sums::of_step(s) != n) continue;
-        const uint32_t zero = 0x80008000u | Order::in_part(zero_code<K>(), s % Order::planes);
-        multiply(sum, zero, zero, zero, zero, q[s][0], q[s][1]);
+        const uint32_t middle = 0x80008000u | Order::in_part(middle_code<K>(), s % Order::planes);
+        multiply(sum, middle, middle, middle, middle, q[s][0], q[s][1]);
       }
     }
     begin[n][0] = sum[0];
@@ -142,13 +152,14 @@ __device__ inline void load_steps(const uint8_t* from, uint2 (&to)[d / 16]) {
   }
 }
 
-// The queries times the scales of a group of tokens, where those are of channels, and what the
-// minima add to all scores of a head.
+// The queries times the scales of a group of tokens, where those are of channels, and what is added
+// to all scores of a head.
 template <class K, int d>
 struct ScaledQueries {
   using Order = CodesOf<K, d>;
   uint32_t q[d / 16][2];
-  float offset[2];  // of heads 2 t and 2 t + 1
+  float begin[ScoreSums<K, d>::count][2];  // of the sums
+  float offset[2];                         // of heads 2 t and 2 t + 1
 
   // parameters: all of the block.
   __device__ void set(const uint8_t* parameters, int group, const uint32_t (&queries)[d / 16][2],
@@ -156,25 +167,31 @@ struct ScaledQueries {
     offset[0] = offset[1] = 0.0f;
     if constexpr (K::axis == ScaleAxis::channel) {
       const uint8_t* scales = parameters + 2 * d * group;
+      constexpr float middle = middle_code<K>();
       uint2 x[d / 16];
-      if constexpr (K::has_minimum) {
-        float sum[4] = {};
-        load_steps<Order, d>(scales + 2 * SideShape<K, d>::groups, x);
-#pragma unroll
-        for (int s = 0; s < d / 16; ++s) {
-          multiply(sum, x[s].x, x[s].x, x[s].y, x[s].y, queries[s][0], queries[s][1]);
-        }
-        offset[0] = sum[0] * unit;
-        offset[1] = sum[1] * unit;
-      }
       load_steps<Order, d>(scales, x);
+      float sum[4] = {};
 #pragma unroll
       for (int s = 0; s < d / 16; ++s) {
+        if constexpr (middle_code<K>() != 0) {
+          multiply(sum, x[s].x, x[s].x, x[s].y, x[s].y, queries[s][0], queries[s][1]);
+        }
         const uint2 two = operands_of<Order::interleaved>(
             {product(queries[s][0], x[s].x), product(queries[s][1], x[s].y)});
         q[s][0] = two.x;
         q[s][1] = two.y;
       }
+#pragma unroll
+      for (float& y : sum) y *= middle;
+      if constexpr (K::has_minimum) {
+        load_steps<Order, d>(scales + 2 * SideShape<K, d>::groups, x);
+#pragma unroll
+        for (int s = 0; s < d / 16; ++s) {
+          multiply(sum, x[s].x, x[s].x, x[s].y, x[s].y, queries[s][0], queries[s][1]);
+        }
+      }
+      offset[0] = sum[0] * unit;
+      offset[1] = sum[1] * unit;
     } else {
 #pragma unroll
       for (int s = 0; s < d / 16; ++s) {
@@ -182,17 +199,16 @@ struct ScaledQueries {
         q[s][1] = queries[s][1];
       }
     }
+    subtract_middle<K, d>(q, begin);
   }
 };
 
 // Scores of 16 tokens, times `unit`: elements 0 and 1 are of token g and heads 2 t and 2 t + 1, 2
 // and 3 of token g + 8. codes: their rows; token: the first one's place in its block, whose
-// parameters those are. begin: what the codes' zero takes from the sums.
+// parameters those are.
 template <class K, int d>
 __device__ inline void tile_scores(const uint8_t* codes, const uint8_t* parameters, int token,
-                                   const ScaledQueries<K, d>& scaled,
-                                   const float (&begin)[ScoreSums<K, d>::count][2], float unit,
-                                   float (&out)[4]) {
+                                   const ScaledQueries<K, d>& scaled, float unit, float (&out)[4]) {
   using Order = CodesOf<K, d>;
   using Sums = ScoreSums<K, d>;
   constexpr int row_bytes = SideShape<K, d>::row_bytes;
@@ -208,7 +224,7 @@ __device__ inline void tile_scores(const uint8_t* codes, const uint8_t* paramete
   for (int n = 0; n < Sums::count; ++n) {
     float sum[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) sum[e] = begin[n][e % 2];
+    for (int e = 0; e < 4; ++e) sum[e] = scaled.begin[n][e % 2];
 #pragma unroll
     for (int s = 0; s < d / 16; ++s) {
       if (Sums::of_step(s) != n) continue;
@@ -236,15 +252,13 @@ __device__ inline void sealed_scores(const uint8_t* codes, const uint8_t* parame
                                      float (&out)[tiles][4]) {
   constexpr int group_tokens = SideShape<K, d>::tokens_max;
   ScaledQueries<K, d> scaled;
-  float begin[ScoreSums<K, d>::count][2];
-  subtract_zero<K, d>(q, begin);
 #pragma unroll
   for (int i = 0; i < tiles; ++i) {
     if (16 * i % group_tokens == 0) {
       scaled.set(parameters, (token + 16 * i) / group_tokens, q, unit);
     }
     tile_scores<K, d>(codes + 16 * i * SideShape<K, d>::row_bytes, parameters, token + 16 * i,
-                      scaled, begin, unit, out[i]);
+                      scaled, unit, out[i]);
   }
 }
 
