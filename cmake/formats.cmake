@@ -11,10 +11,15 @@ set(kvart_cuda_pairs f16:f16 bf16:bf16 fp8_e4m3:fp8_e4m3 int8:int8 int4_c64:int4
   int4_c64:int3_c64 int4_c64:int2_c64 int3_c64:int4_c64 int3_c64:int3_c64 int4_g32:int4_g32
   fp8_e4m3:int4_g32 int8:int4_g32
   int4_c32:int4_a32 int2_c32:int2_a32)
-set(kvart_pair_entries "")
-foreach(pair ${kvart_cuda_pairs})
-  string(REPLACE ":" ", " pair ${pair})
-  string(APPEND kvart_pair_entries "KVART_PAIR(${pair})\n")
+# Those that have it for heads of 256 channels too.
+set(kvart_cuda_wide_pairs f16:f16 bf16:bf16 fp8_e4m3:fp8_e4m3 int8:int8 int4_c64:int4_c64
+  int6_c64:int4_c64)
+foreach(list kvart_cuda_pairs kvart_cuda_wide_pairs)
+  set(${list}_entries "")
+  foreach(pair ${${list}})
+    string(REPLACE ":" ", " pair ${pair})
+    string(APPEND ${list}_entries "KVART_PAIR(${pair})\n")
+  endforeach()
 endforeach()
 set(kvart_format_entries "")
 set(kvart_format_includes "")
@@ -24,7 +29,10 @@ foreach(format ${kvart_formats})
 endforeach()
 set(kvart_generated ${PROJECT_BINARY_DIR}/generated)
 file(CONFIGURE OUTPUT ${kvart_generated}/kvart_formats.inc CONTENT "${kvart_format_entries}")
-file(CONFIGURE OUTPUT ${kvart_generated}/kvart_cuda_pairs.inc CONTENT "${kvart_pair_entries}")
+file(CONFIGURE OUTPUT ${kvart_generated}/kvart_cuda_pairs.inc
+  CONTENT "${kvart_cuda_pairs_entries}")
+file(CONFIGURE OUTPUT ${kvart_generated}/kvart_cuda_wide_pairs.inc
+  CONTENT "${kvart_cuda_wide_pairs_entries}")
 file(CONFIGURE OUTPUT ${kvart_generated}/kvart_format_headers.inc
   CONTENT "${kvart_format_includes}")
 target_include_directories(kvart_options INTERFACE $<BUILD_INTERFACE:${kvart_generated}>)

@@ -58,6 +58,8 @@ struct AsymmetricValues {
   static constexpr bool has_minimum = true;
   static constexpr bool range_has_zero = false;
   static constexpr float steps = (1 << bits) - 1;
+  static constexpr float least_code = 0.0f;
+  static constexpr float most_code = steps;
 
   static constexpr ScaleAndMinimum parameters(float low, float high) {
     return asymmetric_parameters(low, high, steps, clip_percent / 100.0f);
@@ -66,7 +68,8 @@ struct AsymmetricValues {
     float divisor = 1.0f;
     float high = 0.0f;
     asymmetric_limits(scale, steps, divisor, high);
-    return static_cast<unsigned>(static_cast<int>(quantized(x, minimum, divisor, 0.0f, high)));
+    return static_cast<unsigned>(
+        static_cast<int>(quantized(x, minimum, divisor, least_code, high)));
   }
   static constexpr float value(unsigned code, float scale, float minimum) {
     return static_cast<float>(static_cast<int>(code)) * scale + minimum;

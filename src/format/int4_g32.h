@@ -20,6 +20,8 @@ struct Int4G32Values {
   static constexpr CodeKind kind = CodeKind::planes;
   static constexpr bool has_minimum = false;
   static constexpr bool range_has_zero = true;
+  static constexpr float least_code = -8.0f;
+  static constexpr float most_code = 7.0f;
 
   static constexpr ScaleAndMinimum parameters(float low, float high) {
     const uint16_t stored = f32_to_f16_saturated((high >= -low ? high : low) / -8.0f);
@@ -27,8 +29,8 @@ struct Int4G32Values {
   }
   static constexpr unsigned code(float x, float scale, float /*minimum*/) {
     const bool zeros = scale == 0.0f;
-    const float code =
-        quantized(x, 0.0f, zeros ? 1.0f : scale, zeros ? 0.0f : -8.0f, zeros ? 0.0f : 7.0f);
+    const float code = quantized(x, 0.0f, zeros ? 1.0f : scale, zeros ? 0.0f : least_code,
+                                 zeros ? 0.0f : most_code);
     return static_cast<unsigned>(static_cast<int>(code) + zero);
   }
   static constexpr float value(unsigned code, float scale, float /*minimum*/) {

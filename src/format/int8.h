@@ -36,16 +36,19 @@ struct Int8Values {
   static constexpr ScaleAxis axis = ScaleAxis::token;
   static constexpr int group = max_head_dim;
   static constexpr int code_bits = 8;
+  static constexpr int zero = 0;
   static constexpr CodeKind kind = CodeKind::signed_bytes;
   static constexpr bool has_minimum = false;
   static constexpr bool range_has_zero = true;
+  static constexpr float least_code = -127.0f;
+  static constexpr float most_code = 127.0f;
 
   static constexpr uint16_t scale_of(float amax) { return f32_to_f16_saturated(amax / 127.0f); }
   static constexpr ScaleAndMinimum parameters(float low, float high) {
     return {scale_of(-low > high ? -low : high), 0};
   }
   static constexpr unsigned code(float x, float scale, float /*minimum*/) {
-    const float high = scale > 0.0f ? 127.0f : 0.0f;
+    const float high = scale > 0.0f ? most_code : 0.0f;
     const float code = quantized(x, 0.0f, scale > 0.0f ? scale : 1.0f, -high, high);
     return static_cast<unsigned>(static_cast<int>(code)) & 0xffu;
   }

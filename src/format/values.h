@@ -2,9 +2,9 @@
 // value (the GPU's) is made of. Each format's own file has it as `Values`:
 //
 //   axis, group, code_bits     whose scales, over how many tokens or channels, as in IntegerCodes
-//   kind                       what the codes are; planes have `zero`, the code of value 0 (less
-//   the
-//                              minimum)
+//   kind                       what the codes are
+//   zero                       of integers: the code of value 0 (less the minimum), as it is stored
+//   least_code, most_code      of integers: where they are cut off, before `zero` is added
 //   has_minimum                parameters: all scales, then all minima
 //   range_has_zero             whether a group's range begins as [0, 0] or with its first value
 //   parameters(low, high)      what is stored for a group of that range

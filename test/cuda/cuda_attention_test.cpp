@@ -142,6 +142,40 @@ TEST_F(CudaAttentionTest, BatchesOfUnequalLengths) {
   }
 }
 
+// Enough work that the blocks of threads share the last of it as they come. Who does what differs
+// from run to run, but not the result.
+TEST_F(CudaAttentionTest, WorkIsSharedTheResultsAreTheSame) {
+  uint64_t seed = 5400;
+  for (const std::string_view policy : {"f16", "fp8", "int4", "k6v4", "kivi2"}) {
+    constexpr int rows = 31;
+    constexpr int64_t tokens = 8192 + rows;
+    const AttentionCase c = AttentionCase::uniform(1, 4, 128, 2, policy);
+    const SequenceData data = cuda_sequence(c, tokens, ++seed);
+    CudaRunner device(c, 1024, CudaKernels::fastest);
+    device.runner->add(data);
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      device.runner->step({{0, 1024}}, Durability::speculative);
+    }
+    device.runner->step({{0, rows}}, Durability::speculative);
+    const std::vector<int64_t> positions = {63, 1023, 4500, 8191, 8192, 8205, tokens - 1};
+    EXPECT_LT(worst_error(c, data, device.runner->out(0), positions), bound(Element::f16))
+        << policy;
+    const size_t q_row = size_t{8} * 128;
+    const std::vector<uint8_t> q =
+        to_elements(Element::f16, std::span(data.q[0]).subspan((tokens - rows) * q_row));
+    const DeviceArray<uint8_t> device_q{std::span(q)};
+    std::vector<uint8_t> first;
+    for (int run = 0; run < 20; ++run) {
+      const DeviceArray<uint8_t> out(q.size());
+      ASSERT_TRUE(device.attention->cuda().attend(0, c.params(0), Element::f16, device_q.data(),
+                                                  out.data(), nullptr));
+      const std::vector<uint8_t> bytes = out.read();
+      if (run == 0) first = bytes;
+      EXPECT_TRUE(bytes == first) << policy << " run " << run;
+    }
+  }
+}
+
 // In one step: prompts, their next parts from within a block on, a few tokens, and one.
 TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
   uint64_t seed = 5500;
@@ -174,7 +208,8 @@ TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
       }
       EXPECT_LT(worst_error(c, sequences[i], runner.out(static_cast<int>(i)), positions),
                 bound(Element::f16))
-          << policy << " " << sequences[i].tokens;
+          << policy << " " << sequences[i].tokens
+          << (kernels == CudaKernels::with_prefill ? " prefill" : "");
     }
   }
 }

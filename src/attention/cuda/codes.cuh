@@ -38,38 +38,6 @@ __device__ inline unsigned code_at(const uint8_t* row, int d, int c) {
   return code;
 }
 
-// A byte of a plane: bits [shift, shift + plane_bits) of its channels' codes.
-template <int plane_bits, class CodeOf>
-__device__ inline unsigned plane_byte(CodeOf code_of, int d, int byte, int shift) {
-  const int part = d * plane_bits / 8;
-  unsigned packed = 0;
-#pragma unroll
-  for (int j = 0; j < 8 / plane_bits; ++j) {
-    packed |= ((code_of(byte + j * part) >> shift) & ((1u << plane_bits) - 1)) << (plane_bits * j);
-  }
-  return packed;
-}
-
-// Byte number `byte` of a row of d codes of at most 8 bits.
-template <int bits, class CodeOf>
-__device__ inline unsigned row_byte(CodeOf code_of, int d, int byte) {
-  static_assert(bits <= 8);
-  if constexpr (bits == 8) return code_of(byte);
-  int left = bits;
-  if constexpr (bits < 8 && (bits & 4) != 0) {
-    left -= 4;
-    if (byte < d / 2) return plane_byte<4>(code_of, d, byte, left);
-    byte -= d / 2;
-  }
-  if constexpr (bits < 8 && (bits & 2) != 0) {
-    left -= 2;
-    if (byte < d / 4) return plane_byte<2>(code_of, d, byte, left);
-    byte -= d / 4;
-  }
-  if constexpr (bits < 8 && (bits & 1) != 0) return plane_byte<1>(code_of, d, byte, 0);
-  return 0;
-}
-
 // How many groups of values the 64 tokens of one side have.
 template <class Values>
 __device__ inline int group_count(int d) {

@@ -22,7 +22,7 @@ template <int d>
 struct State {
   float o[d / 16][4];
   float maximum[2];
-  float sum[2];  // of this thread's tokens
+  float sum[2];  // of all threads with this t together
 
   __device__ void clear() {
 #pragma unroll
@@ -47,8 +47,20 @@ __device__ inline float sum_over_g(float x) {
   return x;
 }
 
-// Queries in f16 or bf16, in the order of the codes' steps.
-template <class Order, int d>
+// The order of queries within a step: that of the codes, or of the channels where each block's
+// scales go into them first.
+template <class K, int d>
+constexpr bool interleaved_queries = CodesOf<K, d>::interleaved&& K::axis != ScaleAxis::channel;
+
+// Four neighbouring f16 as two operands.
+template <bool interleaved>
+__device__ inline uint2 operands_of(uint2 x) {
+  if constexpr (!interleaved) return x;
+  return {bytes_of<0x5410>(x.x, x.y), bytes_of<0x7632>(x.x, x.y)};
+}
+
+// Queries in f16 or bf16.
+template <class K, int d>
 __device__ inline void load_queries(const AttendJob& job, const Segment& segment,
                                     uint32_t (&q)[d / 16][2]) {
   const int g = threadIdx.x % 32 / 4;
@@ -58,15 +70,16 @@ __device__ inline void load_queries(const AttendJob& job, const Segment& segment
   const auto* row = reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(job.q) + head * d);
   uint2 x[d / 16];
 #pragma unroll
-  for (int s = 0; s < d / 16; ++s) x[s] = row[Order::base(s, threadIdx.x % 4) / 4];
+  for (int s = 0; s < d / 16; ++s) x[s] = row[CodesOf<K, d>::base(s, threadIdx.x % 4) / 4];
   if (job.type == Element::bf16) {
 #pragma unroll
     for (uint2& two : x) two = {halves_of_bfloats(two.x), halves_of_bfloats(two.y)};
   }
 #pragma unroll
   for (int s = 0; s < d / 16; ++s) {
-    q[s][0] = used ? (Order::interleaved ? bytes_of<0x5410>(x[s].x, x[s].y) : x[s].x) : 0u;
-    q[s][1] = used ? (Order::interleaved ? bytes_of<0x7632>(x[s].x, x[s].y) : x[s].y) : 0u;
+    const uint2 two = operands_of<interleaved_queries<K, d>>(x[s]);
+    q[s][0] = used ? two.x : 0u;
+    q[s][1] = used ? two.y : 0u;
   }
 }
 
@@ -86,100 +99,170 @@ struct ScoreSums {
   }
 };
 
-// What the codes' zero takes from each sum: the same of all tokens.
-template <class K, int d>
-__device__ inline void subtract_zero(const uint32_t (&q)[d / 16][2],
-                                     float (&sum)[ScoreSums<K, d>::count][4]) {
-  using Order = CodesOf<K, d>;
-  if constexpr (zero_code<K>() != 0) {
-#pragma unroll
-    for (int s = 0; s < d / 16; ++s) {
-      const uint32_t zero = 0x80008000u | Order::in_part(zero_code<K>(), s % Order::planes);
-      multiply(sum[ScoreSums<K, d>::of_step(s)], zero, zero, zero, zero, q[s][0], q[s][1]);
-    }
-  }
+// What is taken from each code before it meets its query, so that what rounding the query costs
+// grows with less: the code of value 0, or the middle of the codes, whose products with the
+// channels' scales are then added again as they are (fewer than 4 bits are little to begin with).
+template <class K>
+constexpr int middle_code() {
+  const bool has_middle = K::axis == ScaleAxis::channel && K::code_bits >= 4 && K::code_bits < 8;
+  return has_middle ? 1 << (K::code_bits - 1) : zero_code<K>();
 }
 
-// The queries times the channels' scales, and what the minima add to all scores of a head.
+// What that takes from each sum, of heads 2 t and 2 t + 1: the same of all tokens. q: as the codes
+// meet them.
 template <class K, int d>
-__device__ inline void scale_queries(const uint8_t* scales, const uint32_t (&q)[d / 16][2],
-                                     uint32_t (&scaled)[d / 16][2], float (&offset)[4]) {
+__device__ inline void subtract_middle(const uint32_t (&q)[d / 16][2],
+                                       float (&begin)[ScoreSums<K, d>::count][2]) {
   using Order = CodesOf<K, d>;
-  const int t = threadIdx.x % 4;
+  using Sums = ScoreSums<K, d>;
 #pragma unroll
-  for (int s = 0; s < d / 16; ++s) {
-    scaled[s][0] = q[s][0];
-    scaled[s][1] = q[s][1];
-    if constexpr (K::axis == ScaleAxis::channel) {
-      uint32_t first, second;
-      load_four<Order>(scales + 2 * Order::base(s, t), first, second);
-      scaled[s][0] = product(q[s][0], first);
-      scaled[s][1] = product(q[s][1], second);
-      if constexpr (K::has_minimum) {
-        const uint8_t* minima = scales + 2 * SideShape<K, d>::groups;
-        load_four<Order>(minima + 2 * Order::base(s, t), first, second);
-        multiply(offset, first, first, second, second, q[s][0], q[s][1]);
+  for (int n = 0; n < Sums::count; ++n) {
+    float sum[4] = {};
+    if constexpr (middle_code<K>() != 0) {
+#pragma unroll
+      for (int s = 0; s < d / 16; ++s) {
+        if (Sums::of_step(s) != n) continue;
+        const uint32_t middle = 0x80008000u | Order::in_part(middle_code<K>(), s % Order::planes);
+        multiply(sum, middle, middle, middle, middle, q[s][0], q[s][1]);
       }
     }
+    begin[n][0] = sum[0];
+    begin[n][1] = sum[1];
   }
 }
 
-// Scores of 16 tokens at a time, times `unit`: element 0 of tile i is token 16 i + g of head 2 t, 1
-// of head 2 t + 1, 2 and 3 of token 16 i + g + 8. token: the first one's place in its block.
-template <class K, int d, int tiles>
-__device__ inline void sealed_scores(const uint8_t* codes, const uint8_t* parameters, int token,
-                                     const uint32_t (&q)[d / 16][2], float unit,
-                                     float (&out)[tiles][4]) {
+// A figure of every channel, four neighbouring ones for each step, in the channels' order.
+template <class Order, int d>
+__device__ inline void load_steps(const uint8_t* from, uint2 (&to)[d / 16]) {
+  constexpr int planes = Order::planes;
+  const int t = threadIdx.x % 4;
+  if constexpr (d / 16 % (2 * planes) == 0) {  // two steps of a plane lie next to each other
+#pragma unroll
+    for (int i = 0; i < d / 32; ++i) {
+      const int s = i / planes * 2 * planes + i % planes;
+      const uint4 x = *reinterpret_cast<const uint4*>(from + 2 * Order::base(s, t));
+      to[s] = {x.x, x.y};
+      to[s + planes] = {x.z, x.w};
+    }
+  } else {
+#pragma unroll
+    for (int s = 0; s < d / 16; ++s) {
+      to[s] = *reinterpret_cast<const uint2*>(from + 2 * Order::base(s, t));
+    }
+  }
+}
+
+// The queries times the scales of a group of tokens, where those are of channels, and what is added
+// to all scores of a head.
+template <class K, int d>
+struct ScaledQueries {
+  using Order = CodesOf<K, d>;
+  uint32_t q[d / 16][2];
+  float begin[ScoreSums<K, d>::count][2];  // of the sums
+  float offset[2];                         // of heads 2 t and 2 t + 1
+
+  // parameters: all of the block.
+  __device__ void set(const uint8_t* parameters, int group, const uint32_t (&queries)[d / 16][2],
+                      float unit) {
+    offset[0] = offset[1] = 0.0f;
+    if constexpr (K::axis == ScaleAxis::channel) {
+      const uint8_t* scales = parameters + 2 * d * group;
+      constexpr float middle = middle_code<K>();
+      uint2 x[d / 16];
+      load_steps<Order, d>(scales, x);
+      float sum[4] = {};
+#pragma unroll
+      for (int s = 0; s < d / 16; ++s) {
+        if constexpr (middle_code<K>() != 0) {
+          multiply(sum, x[s].x, x[s].x, x[s].y, x[s].y, queries[s][0], queries[s][1]);
+        }
+        const uint2 two = operands_of<Order::interleaved>(
+            {product(queries[s][0], x[s].x), product(queries[s][1], x[s].y)});
+        q[s][0] = two.x;
+        q[s][1] = two.y;
+      }
+#pragma unroll
+      for (float& y : sum) y *= middle;
+      if constexpr (K::has_minimum) {
+        load_steps<Order, d>(scales + 2 * SideShape<K, d>::groups, x);
+#pragma unroll
+        for (int s = 0; s < d / 16; ++s) {
+          multiply(sum, x[s].x, x[s].x, x[s].y, x[s].y, queries[s][0], queries[s][1]);
+        }
+      }
+      offset[0] = sum[0] * unit;
+      offset[1] = sum[1] * unit;
+    } else {
+#pragma unroll
+      for (int s = 0; s < d / 16; ++s) {
+        q[s][0] = queries[s][0];
+        q[s][1] = queries[s][1];
+      }
+    }
+    subtract_middle<K, d>(q, begin);
+  }
+};
+
+// Scores of 16 tokens, times `unit`: elements 0 and 1 are of token g and heads 2 t and 2 t + 1, 2
+// and 3 of token g + 8. codes: their rows; token: the first one's place in its block, whose
+// parameters those are.
+template <class K, int d>
+__device__ inline void tile_scores(const uint8_t* codes, const uint8_t* parameters, int token,
+                                   const ScaledQueries<K, d>& scaled, float unit, float (&out)[4]) {
   using Order = CodesOf<K, d>;
   using Sums = ScoreSums<K, d>;
   constexpr int row_bytes = SideShape<K, d>::row_bytes;
   const int g = threadIdx.x % 32 / 4;
   const int t = threadIdx.x % 4;
-  uint32_t scaled[d / 16][2];
-  float offset[4] = {};
-  scale_queries<K, d>(parameters + 2 * d * (token / SideShape<K, d>::tokens_max), q, scaled,
-                      offset);
+  __syncwarp();  // loads for one tile at a time: they take registers
+  uint32_t upper[Order::words], lower[Order::words];
+  Order::load_row(codes + g * row_bytes, t, upper);
+  Order::load_row(codes + (g + 8) * row_bytes, t, lower);
 #pragma unroll
-  for (float& x : offset) x *= unit;
-  float begin[Sums::count][4] = {};
-  subtract_zero<K, d>(q, begin);
+  for (int e = 0; e < 4; ++e) out[e] = scaled.offset[e % 2];
 #pragma unroll
-  for (int i = 0; i < tiles; ++i) {
-    __syncwarp();  // loads for one tile at a time: they take registers
-    uint32_t upper[Order::words], lower[Order::words];
-    Order::load_row(codes + (16 * i + g) * row_bytes, t, upper);
-    Order::load_row(codes + (16 * i + g + 8) * row_bytes, t, lower);
-    float sum[Sums::count][4];
+  for (int n = 0; n < Sums::count; ++n) {
+    float sum[4];
 #pragma unroll
-    for (int n = 0; n < Sums::count; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[n][e] = begin[n][e];
-    }
+    for (int e = 0; e < 4; ++e) sum[e] = scaled.begin[n][e % 2];
 #pragma unroll
     for (int s = 0; s < d / 16; ++s) {
-      multiply(sum[Sums::of_step(s)], Order::first(upper, s), Order::first(lower, s),
-               Order::second(upper, s), Order::second(lower, s), scaled[s][0], scaled[s][1]);
+      if (Sums::of_step(s) != n) continue;
+      multiply(sum, Order::first(upper, s), Order::first(lower, s), Order::second(upper, s),
+               Order::second(lower, s), scaled.q[s][0], scaled.q[s][1]);
+    }
+    float scale[2] = {unit, unit};
+    if constexpr (K::axis == ScaleAxis::token) {
+      const auto* scales =
+          reinterpret_cast<const __half*>(parameters) + (Sums::groups > 1 ? 64 * n : 0) + token;
+      scale[0] *= __half2float(scales[g]);
+      scale[1] *= __half2float(scales[g + 8]);
     }
 #pragma unroll
-    for (int e = 0; e < 4; ++e) out[i][e] = offset[e];
-#pragma unroll
-    for (int n = 0; n < Sums::count; ++n) {
-      float scale[2] = {unit, unit};
-      if constexpr (K::axis == ScaleAxis::token) {
-        const auto* scales = reinterpret_cast<const __half*>(parameters) +
-                             (Sums::groups > 1 ? 64 * n : 0) + token + 16 * i;
-        scale[0] *= __half2float(scales[g]);
-        scale[1] *= __half2float(scales[g + 8]);
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        out[i][e] = fmaf(sum[n][e], Sums::factor(n) * scale[e / 2], out[i][e]);
-      }
+    for (int e = 0; e < 4; ++e) {
+      out[e] = fmaf(sum[e], Sums::factor(n) * scale[e / 2], out[e]);
     }
   }
 }
 
-template <class Order, int d>
+// Scores of a unit's tokens, 16 in each tile. token: the first one's place in its block.
+template <class K, int d, int tiles>
+__device__ inline void sealed_scores(const uint8_t* codes, const uint8_t* parameters, int token,
+                                     const uint32_t (&q)[d / 16][2], float unit,
+                                     float (&out)[tiles][4]) {
+  constexpr int group_tokens = SideShape<K, d>::tokens_max;
+  ScaledQueries<K, d> scaled;
+#pragma unroll
+  for (int i = 0; i < tiles; ++i) {
+    if (16 * i % group_tokens == 0) {
+      scaled.set(parameters, (token + 16 * i) / group_tokens, q, unit);
+    }
+    tile_scores<K, d>(codes + 16 * i * SideShape<K, d>::row_bytes, parameters, token + 16 * i,
+                      scaled, unit, out[i]);
+  }
+}
+
+template <class K, int d>
 __device__ inline void open_scores(const uint8_t* rows, const uint32_t (&q)[d / 16][2], float unit,
                                    float (&out)[1][4]) {
   const uint8_t* row = rows + threadIdx.x % 32 / 4 * 2 * d;
@@ -187,11 +270,13 @@ __device__ inline void open_scores(const uint8_t* rows, const uint32_t (&q)[d / 
   for (float& x : out[0]) x = 0.0f;
 #pragma unroll
   for (int s = 0; s < d / 16; ++s) {
-    const int at = 2 * Order::base(s, threadIdx.x % 4);
-    uint32_t a0, a1, a2, a3;
-    load_four<Order>(row + at, a0, a2);
-    load_four<Order>(row + 16 * d + at, a1, a3);
-    multiply(out[0], a0, a1, a2, a3, q[s][0], q[s][1]);
+    const int at = 2 * CodesOf<K, d>::base(s, threadIdx.x % 4);
+    const auto four = [&](const uint8_t* from) {
+      return operands_of<interleaved_queries<K, d>>(*reinterpret_cast<const uint2*>(from + at));
+    };
+    const uint2 upper = four(row);
+    const uint2 lower = four(row + 16 * d);
+    multiply(out[0], upper.x, lower.x, upper.y, lower.y, q[s][0], q[s][1]);
   }
 #pragma unroll
   for (float& x : out[0]) x *= unit;
@@ -204,8 +289,9 @@ struct Rescale {
 };
 
 // Scores, in powers of 2 as soft_cap is (0: none), become probabilities relative to the new
-// maximum, times 2^8. first, end: the tokens of these that the row sees.
-template <int tiles, int d>
+// maximum, times 2^8, whose sum is added to the state's if `adds`. first, end: the tokens of these
+// that the row sees.
+template <bool adds, int tiles, int d>
 __device__ inline Rescale softmax(float soft_cap, int first, int end, float (&s)[tiles][4],
                                   State<d>& state) {
   const int g = threadIdx.x % 32 / 4;
@@ -243,7 +329,7 @@ __device__ inline Rescale softmax(float soft_cap, int first, int end, float (&s)
 #pragma unroll
       for (int e = h; e < 4; e += 2) {
         s[i][e] = exp2_approximate(s[i][e] - base);
-        sum += s[i][e];
+        if (adds) sum += s[i][e];
       }
     }
     state.sum[h] = fmaf(state.sum[h], rescale.factor[h], sum);
@@ -320,8 +406,13 @@ template <class V, int d>
 struct Weights {
   static constexpr int groups = SideShape<V, d>::scale_groups;
   static constexpr bool has_sums = V::has_minimum || zero_code<V>() != 0;
+  // The first of the sums is that of the probabilities.
+  static constexpr bool sums_probabilities = V::has_minimum && groups == 1;
+  // What is added for each of a token's groups is a row of one product.
+  static constexpr bool sums_in_rows = groups > 1;
+  static_assert(groups == 1 || has_sums);
   uint32_t b[groups][2];
-  float sums[groups][4] = {};
+  float sums[sums_in_rows ? 1 : groups][4] = {};
   uint32_t factor;  // of the parameters
 
   // token: of the tile, in its block.
@@ -329,29 +420,39 @@ struct Weights {
     uint32_t plain[2];
     probabilities(p, plain);
     constexpr uint32_t one = 0x3c003c00;
+    const int t = threadIdx.x % 4;
+    const auto parameter = [&](int group, int offset) {
+      const int at = 2 * (64 * group + token + 2 * t) + offset;
+      return product(*reinterpret_cast<const uint32_t*>(parameters + at), factor);
+    };
 #pragma unroll
     for (int group = 0; group < groups; ++group) {
       b[group][0] = plain[0];
       b[group][1] = plain[1];
       if constexpr (groups > 1) {
-        const int at = 2 * (64 * group + token + 2 * (static_cast<int>(threadIdx.x) % 4));
-        const auto parameter = [&](int offset) {
-          return product(*reinterpret_cast<const uint32_t*>(parameters + at + offset), factor);
-        };
-        b[group][0] = product(plain[0], parameter(0));
-        b[group][1] = product(plain[1], parameter(16));
-        if constexpr (V::has_minimum) {
-          constexpr int minima = 2 * 64 * groups;
-          multiply(sums[group], one, one, one, one, product(plain[0], parameter(minima)),
-                   product(plain[1], parameter(minima + 16)));
-        } else {
-          const uint32_t zero = halves_of(-zero_code<V>(), -zero_code<V>());
-          multiply(sums[group], zero, zero, zero, zero, b[group][0], b[group][1]);
-        }
+        b[group][0] = product(plain[0], parameter(group, 0));
+        b[group][1] = product(plain[1], parameter(group, 16));
       } else if constexpr (V::has_minimum) {
         multiply(sums[group], one, one, one, one, plain[0], plain[1]);
       }
     }
+    if constexpr (sums_in_rows) {
+      const int g = threadIdx.x % 32 / 4;
+      const auto added = [&](int offset) {
+        if (g >= groups) return 0u;
+        if constexpr (V::has_minimum) return parameter(groups + g, offset);
+        return product(parameter(g, offset), halves_of(-zero_code<V>(), -zero_code<V>()));
+      };
+      const uint32_t first = added(0);
+      const uint32_t second = added(16);
+      multiply(sums[0], first, 0u, second, 0u, plain[0], plain[1]);
+    }
+  }
+
+  // A group's sum, of head 2 t + h. All threads of a warp together.
+  __device__ float sum(int group, int h) const {
+    if constexpr (!sums_in_rows) return sums[group][h];
+    return __shfl_sync(~0u, sums[0][h], 4 * group + static_cast<int>(threadIdx.x) % 4);
   }
 };
 
@@ -360,28 +461,87 @@ template <class V, int d>
 __device__ inline void add_output(const float (&sum)[d / 16][4], const Weights<V, d>& weights,
                                   const uint8_t* parameters, float reference, State<d>& state) {
   using Order = CodesOf<V, d>;
+  constexpr int planes = Order::planes;
+  constexpr int plane_tiles = d / 16 / planes;  // of channels next to each other
+  constexpr bool by_channel = V::axis == ScaleAxis::channel;
+  constexpr int groups = Weights<V, d>::groups;
   const int g = threadIdx.x % 32 / 4;
+  [[maybe_unused]] float sums[groups][2];
+  if constexpr (Weights<V, d>::has_sums) {
+#pragma unroll
+    for (int i = 0; i < 2 * groups; ++i) sums[i / 2][i % 2] = weights.sum(i / 2, i % 2);
+  }
+#pragma unroll
+  for (int plane = 0; plane < planes; ++plane) {
+    const float factor = Order::plane_factor(plane);
+    [[maybe_unused]] uint32_t scales[plane_tiles], minima[plane_tiles];
+    if constexpr (by_channel) {
+      const uint8_t* at = parameters + 2 * Order::channel(plane, g);
+      load_words(at, scales);
+      if constexpr (V::has_minimum) load_words(at + 2 * d, minima);
+    }
+#pragma unroll
+    for (int i = 0; i < plane_tiles; ++i) {
+      const int j = plane + planes * i;
+      float2 scale = {reference * factor, reference * factor};
+      float2 added = {reference, reference};
+      if constexpr (by_channel) {
+        scale = __half22float2(*reinterpret_cast<const __half2*>(&scales[i]));
+        scale.x *= factor;
+        scale.y *= factor;
+        if constexpr (V::has_minimum)
+          added = __half22float2(*reinterpret_cast<const __half2*>(&minima[i]));
+      }
+      const int group = groups > 1 ? Order::channel(j, 0) / V::group : 0;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float o = fmaf(sum[j][e], e < 2 ? scale.x : scale.y, state.o[j][e]);
+        if constexpr (Weights<V, d>::has_sums) {
+          o = fmaf(sums[group][e % 2], e < 2 ? added.x : added.y, o);
+        }
+        state.o[j][e] = o;
+      }
+    }
+  }
+}
+
+// Adds the products of 16 tokens' values and probabilities. codes: their rows; token: the first
+// one's place in its block, whose parameters those are.
+template <class V, int d>
+__device__ inline void add_tile(const uint8_t* codes, const uint8_t* parameters, int token,
+                                const float (&p)[4], Weights<V, d>& weights,
+                                float (&sum)[d / 16][4]) {
+  using Order = CodesOf<V, d>;
+  constexpr int groups = Weights<V, d>::groups;
+  const int g = threadIdx.x % 32 / 4;
+  const int t = threadIdx.x % 4;
+  __syncwarp();
+  weights.take(p, parameters, token);
+  uint32_t x[4][Order::channel_words];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const int row = 2 * t + k % 2 + 8 * (k / 2);
+    Order::load_channels(codes + row * SideShape<V, d>::row_bytes, g, x[k]);
+  }
 #pragma unroll
   for (int j = 0; j < d / 16; ++j) {
-    const float plane = Order::plane_factor(j % Order::planes);
-    float2 scale = {reference * plane, reference * plane};
-    float2 added = {reference, reference};
-    if constexpr (V::axis == ScaleAxis::channel) {
-      const uint8_t* at = parameters + 2 * Order::channel(j, g);
-      scale = __half22float2(*reinterpret_cast<const __half2*>(at));
-      scale.x *= plane;
-      scale.y *= plane;
-      if constexpr (V::has_minimum)
-        added = __half22float2(*reinterpret_cast<const __half2*>(at + 2 * d));
-    }
-    const int group = Weights<V, d>::groups > 1 ? Order::channel(j, 0) / V::group : 0;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      float o = fmaf(sum[j][e], e < 2 ? scale.x : scale.y, state.o[j][e]);
-      if constexpr (Weights<V, d>::has_sums) {
-        o = fmaf(weights.sums[group][e], e < 2 ? added.x : added.y, o);
-      }
-      state.o[j][e] = o;
+    uint32_t a0, a1, a2, a3;
+    Order::pair(x[0], x[1], j, a0, a1);
+    Order::pair(x[2], x[3], j, a2, a3);
+    const int group = groups > 1 ? Order::channel(j, 0) / V::group : 0;
+    multiply(sum[j], a0, a1, a2, a3, weights.b[group][0], weights.b[group][1]);
+  }
+}
+
+// Adds what a unit's tokens came to, whose products those are.
+template <class V, int d>
+__device__ inline void add_sums(const float (&sum)[d / 16][4], const Weights<V, d>& weights,
+                                const uint8_t* parameters, float reference, State<d>& state) {
+  add_output<V, d>(sum, weights, parameters, reference, state);
+  if constexpr (Weights<V, d>::sums_probabilities) {  // of which every thread has all
+    if (threadIdx.x % 32 < 4) {
+      state.sum[0] += weights.sums[0][0];
+      state.sum[1] += weights.sums[0][1];
     }
   }
 }
@@ -390,14 +550,10 @@ template <class V, int d, int tiles>
 __device__ inline void sealed_output(const uint8_t* codes, const uint8_t* parameters, int token,
                                      float (&p)[tiles][4], const Rescale& rescale,
                                      State<d>& state) {
-  using Order = CodesOf<V, d>;
-  constexpr int row_bytes = SideShape<V, d>::row_bytes;
-  constexpr int groups = Weights<V, d>::groups;
-  const int g = threadIdx.x % 32 / 4;
-  const int t = threadIdx.x % 4;
+  apply(rescale, state);
   Weights<V, d> weights;
   float reference = 1.0f;
-  if constexpr (groups > 1) {
+  if constexpr (Weights<V, d>::groups > 1) {
     const ParameterRange range = range_of<SideShape<V, d>::parameter_bytes>(parameters);
     weights.factor = range.factor;
     reference = range.inverse;
@@ -407,25 +563,10 @@ __device__ inline void sealed_output(const uint8_t* codes, const uint8_t* parame
   float sum[d / 16][4] = {};
 #pragma unroll
   for (int i = 0; i < tiles; ++i) {
-    __syncwarp();
-    weights.take(p[i], parameters, token + 16 * i);
-    uint32_t x[4][Order::channel_words];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int row = 16 * i + 2 * t + k % 2 + 8 * (k / 2);
-      Order::load_channels(codes + row * row_bytes, g, x[k]);
-    }
-#pragma unroll
-    for (int j = 0; j < d / 16; ++j) {
-      uint32_t a0, a1, a2, a3;
-      Order::pair(x[0], x[1], j, a0, a1);
-      Order::pair(x[2], x[3], j, a2, a3);
-      const int group = groups > 1 ? Order::channel(j, 0) / V::group : 0;
-      multiply(sum[j], a0, a1, a2, a3, weights.b[group][0], weights.b[group][1]);
-    }
+    add_tile<V, d>(codes + 16 * i * SideShape<V, d>::row_bytes, parameters, token + 16 * i, p[i],
+                   weights, sum);
   }
-  apply(rescale, state);
-  add_output<V, d>(sum, weights, parameters, reference, state);
+  add_sums<V, d>(sum, weights, parameters, reference, state);
 }
 
 // Rows behind `end` are not written yet, and may be anything.

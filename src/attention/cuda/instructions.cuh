@@ -67,6 +67,15 @@ __device__ inline uint32_t halves_of_high_e4m3(uint32_t x) {
   return y;
 }
 
+// The other way, to the nearest of them, ties to even; what is larger than all becomes the largest.
+__device__ inline uint32_t e4m3_of(float low, float high) {
+  uint32_t y;
+  asm("{.reg .b16 both; cvt.rn.satfinite.e4m3x2.f32 both, %2, %1; cvt.u32.u16 %0, both;}"
+      : "=r"(y)
+      : "f"(low), "f"(high));
+  return y;
+}
+
 __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -105,6 +114,22 @@ __device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, uin
       "%2, [%3], %4;" ::"r"(shared_address(to)),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
+}
+
+// What the counter was before this thread: what it and those that it has met wrote is there for
+// whoever counts later, and what was there for those that counted earlier is there for them.
+__device__ inline int count_arrival(int* counter) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(counter))
+               : "memory");
+  return before;
+}
+
+// The 128 bytes that p is among come nearer.
+__device__ inline void prefetch(const void* p) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }
 
 __device__ inline uint64_t evict_first() {

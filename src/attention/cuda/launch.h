@@ -53,7 +53,10 @@ bool launch_prefill_attention(const PrefillJob& job, int tiles, cudaStream_t str
 cudaError_t launch_plain(const AttendJob& job, cudaStream_t stream);
 
 // Blocks of threads of decode attention that run at a time on each multiprocessor.
-inline constexpr int decode_blocks_per_multiprocessor = 3;
+constexpr int decode_blocks(int head_dim) {
+  return head_dim <= 128 ? 3 : 1;
+}
+inline constexpr int decode_blocks_max = decode_blocks(0);
 
 // Memory for the partial results of layers of that head_dim.
 size_t decode_partial_bytes(int head_dim, int multiprocessors);

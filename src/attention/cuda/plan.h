@@ -81,8 +81,8 @@ struct RowUnits {
   }
 };
 
-// A sealed block is read in 1, 2 or 4 units.
-inline constexpr int unit_sizes = 3;
+// A sealed block is read in 1 or 2 units.
+inline constexpr int unit_sizes = 2;
 
 // A group of layers as the kernels see it.
 struct PlanView {

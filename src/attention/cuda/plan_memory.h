@@ -24,12 +24,13 @@ class PlanMemory {
     units_bytes_ = rounded(sizeof(int) * unit_sizes * units_stride);
     units_ = take(units_bytes_ * layout.groups());
     plan_bytes_ = end_;
-    arrived = take(sizeof(int) * decode_blocks_per_multiprocessor * device.multiprocessors);
-    int head_dim = 0;
+    arrived = take(sizeof(int) * decode_blocks_max * device.multiprocessors);
+    size_t partial_bytes = 0;
     for (int i = 0; i < layout.layers(); ++i) {
-      head_dim = std::max(head_dim, layout.shape(i).head_dim);
+      partial_bytes = std::max(
+          partial_bytes, decode_partial_bytes(layout.shape(i).head_dim, device.multiprocessors));
     }
-    partial = take(decode_partial_bytes(head_dim, device.multiprocessors));
+    partial = take(partial_bytes);
   }
 
   // Of that many steps and rows.

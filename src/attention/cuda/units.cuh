@@ -53,19 +53,27 @@ struct UnitShape {
   using VSide = SideShape<V, d>;
   static constexpr int open_side_bytes = open_tokens * d * 2;
   static constexpr int code_bytes = KSide::row_bytes + VSide::row_bytes;  // of a token
-  // Scores of many sums take more registers than there are for 64 tokens.
-  static constexpr bool many_sums = KSide::scale_groups > 2 || K::code_bits < 4;
-  // Units of about equal size.
+  // Units of about equal size; a stage has room for a little more than 16 open tokens take.
+  static constexpr int room = 72 * d;
   static constexpr bool whole_block =
-      64 * code_bytes <= 2 * open_side_bytes && !many_sums && KSide::tokens_max == 64;
-  static constexpr int tokens = whole_block ? 64 : 32 * code_bytes <= 2 * open_side_bytes ? 32 : 16;
-  static_assert(tokens <= KSide::tokens_max && VSide::tokens_max == 64);
+      64 * code_bytes + KSide::parameter_bytes + VSide::parameter_bytes <= room;
+  // Else its sides lie in a stage each, K first: two copies, and as many tokens as can be share
+  // what they cost together.
+  static constexpr bool split = !whole_block;
+  static constexpr int widest =
+      KSide::row_bytes > VSide::row_bytes ? KSide::row_bytes : VSide::row_bytes;
+  static constexpr int tokens = whole_block || 64 * widest <= room ? 64 : 32;
+  static_assert(!split || (KSide::bytes <= room && VSide::bytes <= room) ||
+                KSide::parameter_bytes + VSide::parameter_bytes == 0);
+  static_assert(VSide::tokens_max == 64);
   static constexpr int per_block = 64 / tokens;
   static constexpr int tiles = tokens / 16;
   static constexpr int k_parameters = tokens * KSide::row_bytes;  // in a stage
-  static constexpr int v_codes = k_parameters + KSide::parameter_bytes;
+  static constexpr int v_codes = split ? 0 : k_parameters + KSide::parameter_bytes;
   static constexpr int v_parameters = v_codes + tokens * VSide::row_bytes;
-  static constexpr int bytes = v_parameters + VSide::parameter_bytes;
+  static constexpr int v_end = v_parameters + VSide::parameter_bytes;
+  static constexpr int k_end = k_parameters + KSide::parameter_bytes;
+  static constexpr int bytes = k_end > v_end ? k_end : v_end;
   static constexpr int stage_bytes =
       ((bytes > 2 * open_side_bytes ? bytes : 2 * open_side_bytes) + 127) / 128 * 128;
   static constexpr int stages = d <= 64 ? 4 : 2;
@@ -145,13 +153,53 @@ struct ComingUnit {
   StageUnit unit;
 };
 
+// Every fourth unit of a row and set is a warp's own. Those before that unit:
+__device__ inline int own_units_before(int unit, int warp) {
+  return unit / decode_warps + (unit % decode_warps > warp ? 1 : 0);
+}
+__device__ inline int own_unit(int index, int warp) {
+  return index * decode_warps + warp;
+}
+
+// A segment, and what else is to be known of it.
+struct SegmentWork {
+  Segment segment;
+  int position;    // of its row
+  int first_part;  // the first block of threads that has units of this row and set
+  int parts;       // how many have
+};
+
+// Where a warp is in the line, and its sender, which is ahead of it.
+struct Place {
+  int at;        // where the warp's segment begins
+  int taken;     // segments that the warp is done with
+  int sent;      // those that the sender has begun
+  int next;      // behind the units that the sender has worked out
+  int next_end;  // of its segment
+  int left;      // units that it has worked out and not sent
+  bool k_sent;   // of the first of them, where sides are split
+};
+
+// What a warp has in shared memory besides its ring.
+template <class Shape>
+struct WarpMemory {
+  static constexpr int ahead = 16;  // units that a sender works out at a time
+  static constexpr int segments = 2;
+
+  uint64_t barriers[Shape::stages];
+  StageUnit units[Shape::stages];
+  ComingUnit coming[ahead];
+  float2 totals[heads_max];  // maximum and sum
+  SegmentWork work[segments];
+  Place place;
+  int result_stage;  // of the ring, where the outputs lie
+};
+
 // A warp's place in its ring.
 template <class Shape>
 struct Ring {
   uint8_t* memory;
-  uint64_t* barriers;
-  StageUnit* units;
-  ComingUnit* coming;  // 32 of them
+  WarpMemory<Shape>* own;
   uint32_t issued = 0;
   uint32_t read = 0;
 
@@ -159,8 +207,8 @@ struct Ring {
     return memory + i % Shape::stages * Shape::stage_bytes;
   }
   __device__ bool full() const { return issued - read == Shape::stages; }
-  __device__ void wait() const {
-    barrier_wait(&barriers[read % Shape::stages], read / Shape::stages & 1);
+  __device__ void wait(uint32_t i) const {
+    barrier_wait(&own->barriers[i % Shape::stages], i / Shape::stages & 1);
   }
 };
 
