@@ -99,7 +99,8 @@ struct Quarter {
       const uint32_t word = words[run / 4 * part + in_run / 4];
       uint2 x = {Order::Bytes::low(word), Order::Bytes::high(word)};
       if constexpr (centre > 0) {
-        x = {difference(x.x, halves_of(centre, centre)), difference(x.y, halves_of(centre, centre))};
+        x = {difference(x.x, halves_of(centre, centre)),
+             difference(x.y, halves_of(centre, centre))};
       }
       return x;
     } else {
@@ -135,8 +136,8 @@ __device__ void expand_codes(const uint8_t* codes, const uint8_t* parameters, in
   constexpr int width = From::width;
   constexpr bool by_channel = Values::axis == ScaleAxis::channel;
   constexpr bool token_groups = !by_channel && Values::group < d;
-  constexpr int groups = by_channel ? 64 / Values::group * d
-                                    : 64 * (token_groups ? d / Values::group : 1);
+  constexpr int groups =
+      by_channel ? 64 / Values::group * d : 64 * (token_groups ? d / Values::group : 1);
   constexpr bool scaled = by_channel || !keys || !key_rule<Values>().token_scales;
   constexpr bool shifted = !keys && Values::has_minimum;
   const int t = thread % 4;
@@ -228,10 +229,10 @@ template <int d, bool keys, bool by_channel, class To>
 __device__ void expand_format(int format, const uint8_t* side, int parameters, int thread,
                               uint8_t* tile) {
   switch (format) {
-#define KVART_FORMAT(name)                                                                       \
-  case index_##name:                                                                             \
-    return expand_sealed<isa_cuda::name::Values, d, keys, by_channel, To>(side, parameters, thread, \
-                                                                        tile);
+#define KVART_FORMAT(name)                                                                  \
+  case index_##name:                                                                        \
+    return expand_sealed<isa_cuda::name::Values, d, keys, by_channel, To>(side, parameters, \
+                                                                          thread, tile);
 #include "kvart_formats.inc"
 #undef KVART_FORMAT
     default:

@@ -1,0 +1,200 @@
+// The blocks that a prefill kernel's queries see: which they are, how they come into shared memory,
+// and how one warpgroup makes tiles of them for the others.
+#pragma once
+
+#include "attention/cuda/launch.h"
+#include "attention/cuda/prefill_tiles.cuh"
+
+namespace kvart::cuda {
+
+constexpr int sets = 4;          // of 64 queries each
+constexpr int query_groups = 2;  // warpgroups with two sets each
+constexpr int stages = 2;
+constexpr float log2_e = 1.44269504f;
+// Of a thread; all of them together are what the launch gives each warpgroup, 168, three times.
+constexpr int query_registers = 224;
+constexpr int expand_registers = 56;
+
+struct Barriers {
+  uint64_t came[stages];       // a block, as it lies in memory
+  uint64_t keys_full[stages];  // a tile
+  uint64_t keys_free[stages];
+  uint64_t values_full[stages];
+  uint64_t values_free[stages];
+};
+
+// 64 queries, of which so many are there.
+struct alignas(16) QuerySet {
+  int head;
+  int row;  // of the first
+  int count;
+  int position;
+};
+
+// Shared memory, from an address on that 1024 divides.
+template <int d>
+struct Memory {
+  static constexpr int side_bytes = ValueTile<d>::bytes;   // codes and parameters take no more
+  static constexpr int keys = sets * ValueTile<d>::bytes;  // behind the queries
+  static constexpr int values = keys + stages * KeyTile<d>::bytes;
+  static constexpr int sides = values + stages * ValueTile<d>::bytes;
+  static constexpr int scales = sides + stages * 2 * side_bytes;
+  // Those of a block are read when its keys' tile is already another's.
+  static constexpr int scales_bytes = 64 * static_cast<int>(sizeof(float));
+  static constexpr int barriers = scales + 2 * stages * scales_bytes;
+  static constexpr int query_sets = barriers + static_cast<int>(sizeof(Barriers));
+  static constexpr int bytes = query_sets + sets * static_cast<int>(sizeof(QuerySet));
+  static constexpr int allocated = bytes + 1024;
+
+  __device__ static float* token_scales(uint8_t* memory, uint32_t stage) {
+    return reinterpret_cast<float*>(memory + scales + stage % (2 * stages) * scales_bytes);
+  }
+};
+
+// Tiles that are taken together, and the blocks that their queries see. A block that is the own one
+// of some queries and lies before that of others is there twice: sealed, then in full precision.
+struct Run {
+  int first;  // tile
+  int tiles;
+  int begin;  // block
+  int own;    // block of the first tile
+  int end;    // position behind the last query
+  int sinks;
+
+  __device__ Run(const AttendJob& job, int at, int tiles_end) : first(at), sinks(job.sink_blocks) {
+    const PlannedTile one = job.plan.tiles[at];
+    const int window = job.params.window;
+    begin = window > 0 && one.position >= window ? (one.position - window + 1) / 64 : 0;
+    own = one.position / 64;
+    end = one.position + one.count;
+    tiles = 1;
+    // The first blocks are there in full precision only.
+    while (own >= sinks && at + tiles < tiles_end) {
+      const PlannedTile next = job.plan.tiles[at + tiles];
+      if (next.count == 0 || next.table != one.table) break;
+      end = next.position + next.count;
+      ++tiles;
+    }
+  }
+
+  struct Entry {
+    int block;
+    bool full;
+  };
+  [[nodiscard]] __device__ int entries() const { return own - begin + 2 * tiles - 1; }
+  [[nodiscard]] __device__ Entry entry(int i) const {
+    const int in_own = i - (own - begin);
+    if (in_own < 0) return {begin + i, begin + i < sinks};
+    return {own + in_own / 2, in_own % 2 == 1 || in_own == 2 * tiles - 2};
+  }
+};
+
+// The blocks of a run, as they come, and as they become tiles.
+template <int d, bool by_channel>
+class Expander {
+ public:
+  using Place = Memory<d>;
+
+  __device__ Expander(const PrefillJob& job, const KeyRule& rule, int kv_head, uint8_t* memory)
+      : job_(&job),
+        rule_(rule),
+        kv_head_(kv_head),
+        thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
+        memory_(memory),
+        barriers_(reinterpret_cast<Barriers*>(memory + Place::barriers)) {}
+
+  // stage: of all entries so far, that of this run's first one.
+  __device__ void expand(const Run& run, uint32_t stage) const {
+    const int entries = run.entries();
+    const BlockAddress* table = job_->attend.plan.table + job_->attend.plan.tiles[run.first].table;
+    if (thread_ == 0) {
+      for (int i = 0; i < stages && i < entries; ++i) {
+        const Run::Entry entry = run.entry(i);
+        send(table[entry.block], entry.full, stage + i);
+      }
+    }
+    for (int i = 0; i < entries; ++i, ++stage) {
+      const Run::Entry entry = run.entry(i);
+      const int coming = i + stages;
+      BlockAddress next = {};  // where it lies is known before it is asked for
+      if (thread_ == 0 && coming < entries) next = table[run.entry(coming).block];
+      expand_block(entry, run.end - entry.block * 64, stage);
+      warpgroup_sync(1);
+      if (thread_ == 0 && coming < entries) send(next, run.entry(coming).full, stage + stages);
+    }
+  }
+
+ private:
+  __device__ void send(const BlockAddress& at, bool full, uint32_t stage) const {
+    const LayerPlace& place = job_->attend.place;
+    uint8_t* to = memory_ + Place::sides + stage % stages * 2 * Place::side_bytes;
+    uint64_t* barrier = barriers_->came + stage % stages;
+    const uint8_t* k = full ? at.slot + place.slot_k + kv_head_ * place.slot_stride
+                            : at.page + place.page_k + kv_head_ * place.page_stride;
+    const uint8_t* v = full ? at.slot + place.slot_v + kv_head_ * place.slot_stride
+                            : at.page + place.page_v + kv_head_ * place.page_stride;
+    const int k_bytes = full ? Place::side_bytes : job_->k_bytes;
+    const int v_bytes = full ? Place::side_bytes : job_->v_bytes;
+    barrier_expect(barrier, k_bytes + v_bytes);
+    // Other blocks of threads read the same.
+    bulk_copy(to, k, k_bytes, barrier, evict_normally());
+    bulk_copy(to + Place::side_bytes, v, v_bytes, barrier, evict_normally());
+  }
+
+  // rows: of a block in full precision that are there.
+  __device__ void expand_block(const Run::Entry& entry, int rows, uint32_t stage) const {
+    const AttendJob& attend = job_->attend;
+    // Places in tiles are worked out anew: those of all formats don't fit into the registers.
+    int thread = thread_;
+    asm volatile("" : "+r"(thread));
+    const uint32_t at = stage % stages;
+    const uint32_t phase = stage / stages & 1;
+    const uint8_t* from = memory_ + Place::sides + at * 2 * Place::side_bytes;
+    uint8_t* keys = memory_ + Place::keys + at * KeyTile<d>::bytes;
+    uint8_t* values = memory_ + Place::values + at * ValueTile<d>::bytes;
+    barrier_wait(barriers_->came + at, phase);
+    barrier_wait(barriers_->keys_free + at, phase ^ 1);
+    if (entry.full) {
+      copy_rows<false, d, KeyTile<d>>(from, rows, thread, keys);
+    } else {
+      expand_format<d, true, by_channel, KeyTile<d>>(attend.k_format, from, attend.k_parameters,
+                                                     thread, keys);
+    }
+    expand_rest(entry.full, from + attend.k_parameters, stage, thread, keys);
+    before_products();
+    barrier_arrive(barriers_->keys_full + at);
+    from += Place::side_bytes;
+    barrier_wait(barriers_->values_free + at, phase ^ 1);
+    if (entry.full) {
+      copy_rows<false, d, ValueTile<d>>(from, rows, thread, values);
+    } else {
+      expand_format<d, false, by_channel, ValueTile<d>>(attend.v_format, from, attend.v_parameters,
+                                                        thread, values);
+    }
+    before_products();
+    barrier_arrive(barriers_->values_full + at);
+  }
+
+  // What of keys is not in their tile's first 64 rows.
+  __device__ void expand_rest(bool full, const uint8_t* parameters, uint32_t stage, int thread,
+                              uint8_t* keys) const {
+    if (by_channel) {
+      if (!full) expand_key_parameters<d>(parameters, rule_.channel_groups, thread, keys);
+    } else if (thread < 64) {
+      const float unit = job_->attend.params.scale * log2_e;
+      const bool scaled = !full && rule_.token_scales;
+      const __half* scales = reinterpret_cast<const __half*>(parameters);
+      Place::token_scales(memory_, stage)[thread] =
+          scaled ? __half2float(scales[thread]) * unit : unit;
+    }
+  }
+
+  const PrefillJob* job_;
+  KeyRule rule_;
+  int kv_head_;
+  int thread_;
+  uint8_t* memory_;
+  Barriers* barriers_;
+};
+
+}  // namespace kvart::cuda
