@@ -32,7 +32,7 @@ __device__ inline QuerySet query_set(const AttendJob& job, const Run& run, const
                                      int first_head, int heads, int index) {
   const int tile = index / sharing.heads;
   const int head = index % sharing.heads;
-  if (tile >= run.tiles || head >= heads) return {first_head, 0, 0, -64};
+  if (tile >= run.tiles() || head >= heads) return {first_head, 0, 0, -64};
   const PlannedTile at = job.plan.tiles[run.first + tile];
   return {first_head + head, at.row, at.count, at.position};
 }
@@ -117,7 +117,7 @@ class Attender {
     warpgroup_sync(2 + group_);
     const uint64_t a_queries = operand(queries(0), ValueTile<d>::slab_bytes);
     const uint64_t b_queries = operand(queries(1), ValueTile<d>::slab_bytes);
-    const int entries = run.entries();
+    const int sinks = job_->sink_blocks;
     float s[score_registers];
 #pragma unroll
     for (int i = 0; i < score_registers; ++i) s[i] = 0.0f;
@@ -133,38 +133,39 @@ class Attender {
     products_end();
     products_wait<0>();
     hold(s);
-    probabilities(a_state, run.entry(0), stage, s, a_p, factor);
+    probabilities(a_state, run.entry(run.begin, sinks), stage, s, a_p, factor);
     hold(a_p);
+    barrier_wait(barriers()->values_full + stage % stages, stage / stages & 1);
     // Nothing is under way where a round ends: the compiler makes waits of its own else.
-    for (int i = 0; i < entries; ++i, ++stage) {
+    for (int i = run.begin; i <= run.last; ++i, ++stage) {
       a_state.scale_output(factor);
       add_scores(s, b_queries, stage);
       products_end();
-      barrier_wait(barriers()->values_full + stage % stages, stage / stages & 1);
       add_output(a_state.o, a_p, stage);
       products_end();
       products_wait<1>();
       hold(s);
       release(barriers()->keys_free, stage);
-      probabilities(b_state, run.entry(i), stage, s, b_p, factor);
+      probabilities(b_state, run.entry(i, sinks), stage, s, b_p, factor);
       hold(b_p);
+      // Behind the last block: scores of what the tile held before, that no query sees.
+      const bool last = i == run.last;
+      const uint32_t next_at = (stage + 1) % stages;
+      const uint32_t next_phase = (stage + 1) / stages & 1;
+      if (!last) barrier_wait(barriers()->keys_full + next_at, after(b_state, next_phase));
       products_wait<0>();
       hold(a_state.o);
       b_state.scale_output(factor);
-      // Behind the last block: scores of what the tile held before, that no query sees.
-      const bool last = i + 1 == entries;
-      if (!last) {
-        barrier_wait(barriers()->keys_full + (stage + 1) % stages, (stage + 1) / stages & 1);
-      }
       add_scores(s, a_queries, stage + 1);
       products_end();
       add_output(b_state.o, b_p, stage);
       products_end();
       products_wait<1>();
       hold(s);
-      const Run::Entry next = last ? Run::Entry{INT_MAX / 64, true} : run.entry(i + 1);
+      const Run::Entry next = last ? Run::Entry{INT_MAX / 64, true} : run.entry(i + 1, sinks);
       probabilities(a_state, next, stage + 1, s, a_p, factor);
       hold(a_p);
+      if (!last) barrier_wait(barriers()->values_full + next_at, after(a_state, next_phase));
       products_wait<0>();
       hold(b_state.o);
       release(barriers()->values_free, stage);
@@ -180,6 +181,12 @@ class Attender {
   }
   [[nodiscard]] __device__ Barriers* barriers() const {
     return reinterpret_cast<Barriers*>(memory_ + Place::barriers);
+  }
+  // x. A wait for it comes behind the probabilities: the compiler would put the end of the products
+  // that they run beside before them.
+  [[nodiscard]] __device__ static uint32_t after(const SetState<d>& state, uint32_t x) {
+    const bool never = state.sum[0] + state.sum[1] < 0.0f;
+    return never ? x ^ 1 : x;
   }
   [[nodiscard]] __device__ uint8_t* queries(int set) const {
     return memory_ + (2 * group_ + set) * ValueTile<d>::bytes;
@@ -253,7 +260,9 @@ class Attender {
   }
 
   __device__ __forceinline__ void cap(Scale& scale, float (&s)[score_registers]) const {
-    const float most = job_->params.soft_cap * log2_e;
+    float soft_cap = job_->params.soft_cap;
+    asm volatile("" : "+f"(soft_cap));  // what follows from it is not kept all the time
+    const float most = soft_cap * log2_e;
     const float unit = 2.0f * log2_e / most * scale.unit;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -273,10 +282,12 @@ class Attender {
         entry.full ? entry.block == own || (before && entry.block < job_->sink_blocks) : before;
     const int window = job_->params.window;
     const int key = entry.block * 64;
-    const int first = state.position + thread_ / 32 * 16;  // of the warp
+    int thread = thread_;
+    asm volatile("" : "+r"(thread));  // as above
+    const int first = state.position + thread / 32 * 16;  // of the warp
     const bool windowed = window > 0 && key <= first + 15 - window;
     if (seen && key + 63 <= first && !windowed) return;
-    const int behind_first = first + thread_ % 32 / 4 - key - thread_ % 4 * 2;
+    const int behind_first = first + thread % 32 / 4 - key - thread % 4 * 2;
     const int nearest = seen ? behind_first : -128;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -396,7 +407,7 @@ __global__ void __launch_bounds__(threads, 1)
       const Run run(job.attend, at, end);
       take(run, stage);
       stage += run.entries();
-      at += run.tiles;
+      at += run.tiles();
     }
   };
   if (warpgroup == query_groups) {

@@ -12,8 +12,12 @@ constexpr int query_groups = 2;  // warpgroups with two sets each
 constexpr int stages = 2;
 constexpr float log2_e = 1.44269504f;
 // Of a thread; all of them together are what the launch gives each warpgroup, 168, three times.
-constexpr int query_registers = 224;
-constexpr int expand_registers = 56;
+#ifndef QR
+#define QR 224
+#define ER 56
+#endif
+constexpr int query_registers = QR;
+constexpr int expand_registers = ER;
 
 struct Barriers {
   uint64_t came[stages];       // a block, as it lies in memory
@@ -51,41 +55,43 @@ struct Memory {
   }
 };
 
-// Tiles that are taken together, and the blocks that their queries see. A block that is the own one
-// of some queries and lies before that of others is there twice: sealed, then in full precision.
+// Tiles that are taken together, and the blocks that their queries see: entries `begin` to `last`,
+// of which those before `own` are blocks. A block from there on, the own one of some queries, comes
+// twice if it lies before that of others: sealed, then in full precision.
 struct Run {
   int first;  // tile
-  int tiles;
-  int begin;  // block
-  int own;    // block of the first tile
-  int end;    // position behind the last query
-  int sinks;
+  int begin;
+  int own;  // block of the first tile
+  int last;
+  int end;  // position behind the last query
 
-  __device__ Run(const AttendJob& job, int at, int tiles_end) : first(at), sinks(job.sink_blocks) {
+  __device__ Run(const AttendJob& job, int at, int tiles_end) : first(at) {
     const PlannedTile one = job.plan.tiles[at];
     const int window = job.params.window;
     begin = window > 0 && one.position >= window ? (one.position - window + 1) / 64 : 0;
     own = one.position / 64;
     end = one.position + one.count;
-    tiles = 1;
+    int tiles = 1;
     // The first blocks are there in full precision only.
-    while (own >= sinks && at + tiles < tiles_end) {
+    while (own >= job.sink_blocks && at + tiles < tiles_end) {
       const PlannedTile next = job.plan.tiles[at + tiles];
       if (next.count == 0 || next.table != one.table) break;
       end = next.position + next.count;
       ++tiles;
     }
+    last = own + 2 * (tiles - 1);
   }
+
+  [[nodiscard]] __device__ int tiles() const { return (last - own) / 2 + 1; }
+  [[nodiscard]] __device__ int entries() const { return last + 1 - begin; }
 
   struct Entry {
     int block;
     bool full;
   };
-  [[nodiscard]] __device__ int entries() const { return own - begin + 2 * tiles - 1; }
-  [[nodiscard]] __device__ Entry entry(int i) const {
-    const int in_own = i - (own - begin);
-    if (in_own < 0) return {begin + i, begin + i < sinks};
-    return {own + in_own / 2, in_own % 2 == 1 || in_own == 2 * tiles - 2};
+  [[nodiscard]] __device__ Entry entry(int i, int sink_blocks) const {
+    if (i < own) return {i, i < sink_blocks};
+    return {own + (i - own) / 2, i == last || (i - own) % 2 == 1};
   }
 };
 
@@ -100,39 +106,47 @@ class Expander {
         rule_(rule),
         kv_head_(kv_head),
         thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
-        memory_(memory),
-        barriers_(reinterpret_cast<Barriers*>(memory + Place::barriers)) {}
+        memory_(memory) {}
 
   // stage: of all entries so far, that of this run's first one.
   __device__ void expand(const Run& run, uint32_t stage) const {
-    const int entries = run.entries();
-    const BlockAddress* table = job_->attend.plan.table + job_->attend.plan.tiles[run.first].table;
     if (thread_ == 0) {
-      for (int i = 0; i < stages && i < entries; ++i) {
-        const Run::Entry entry = run.entry(i);
-        send(table[entry.block], entry.full, stage + i);
+      for (int i = 0; i < stages && run.begin + i <= run.last; ++i) {
+        send(block_at(run, run.begin + i), entry(run, run.begin + i), stage + i);
       }
     }
-    for (int i = 0; i < entries; ++i, ++stage) {
-      const Run::Entry entry = run.entry(i);
-      const int coming = i + stages;
-      BlockAddress next = {};  // where it lies is known before it is asked for
-      if (thread_ == 0 && coming < entries) next = table[run.entry(coming).block];
-      expand_block(entry, run.end - entry.block * 64, stage);
+    for (int i = run.begin; i <= run.last; ++i, ++stage) {
+      const bool sends = thread_ == 0 && i + stages <= run.last;
+      // Where it lies is known before it is asked for.
+      const uint8_t* next = sends ? block_at(run, i + stages) : nullptr;
+      const Run::Entry now = entry(run, i);
+      expand_block(now, run.end - now.block * 64, stage);
       warpgroup_sync(1);
-      if (thread_ == 0 && coming < entries) send(next, run.entry(coming).full, stage + stages);
+      if (sends) send(next, entry(run, i + stages), stage + stages);
     }
   }
 
  private:
-  __device__ void send(const BlockAddress& at, bool full, uint32_t stage) const {
+  [[nodiscard]] __device__ Run::Entry entry(const Run& run, int i) const {
+    return run.entry(i, job_->attend.sink_blocks);
+  }
+  [[nodiscard]] __device__ const uint8_t* block_at(const Run& run, int i) const {
+    const PlanView& plan = job_->attend.plan;
+    const Run::Entry at = entry(run, i);
+    const BlockAddress& block = plan.table[plan.tiles[run.first].table + at.block];
+    return at.full ? block.slot : block.page;
+  }
+
+  __device__ void send(const uint8_t* block, const Run::Entry& entry, uint32_t stage) const {
     const LayerPlace& place = job_->attend.place;
     uint8_t* to = memory_ + Place::sides + stage % stages * 2 * Place::side_bytes;
-    uint64_t* barrier = barriers_->came + stage % stages;
-    const uint8_t* k = full ? at.slot + place.slot_k + kv_head_ * place.slot_stride
-                            : at.page + place.page_k + kv_head_ * place.page_stride;
-    const uint8_t* v = full ? at.slot + place.slot_v + kv_head_ * place.slot_stride
-                            : at.page + place.page_v + kv_head_ * place.page_stride;
+    uint64_t* barrier = barriers()->came + stage % stages;
+    const bool full = entry.full;
+    int kv_head = kv_head_;
+    asm volatile("" : "+r"(kv_head));  // what follows from it is not kept all the time
+    const uint8_t* head = block + kv_head * (full ? place.slot_stride : place.page_stride);
+    const uint8_t* k = head + (full ? place.slot_k : place.page_k);
+    const uint8_t* v = head + (full ? place.slot_v : place.page_v);
     const int k_bytes = full ? Place::side_bytes : job_->k_bytes;
     const int v_bytes = full ? Place::side_bytes : job_->v_bytes;
     barrier_expect(barrier, k_bytes + v_bytes);
@@ -152,8 +166,8 @@ class Expander {
     const uint8_t* from = memory_ + Place::sides + at * 2 * Place::side_bytes;
     uint8_t* keys = memory_ + Place::keys + at * KeyTile<d>::bytes;
     uint8_t* values = memory_ + Place::values + at * ValueTile<d>::bytes;
-    barrier_wait(barriers_->came + at, phase);
-    barrier_wait(barriers_->keys_free + at, phase ^ 1);
+    barrier_wait(barriers()->came + at, phase);
+    barrier_wait(barriers()->keys_free + at, phase ^ 1);
     if (entry.full) {
       copy_rows<false, d, KeyTile<d>>(from, rows, thread, keys);
     } else {
@@ -162,9 +176,9 @@ class Expander {
     }
     expand_rest(entry.full, from + attend.k_parameters, stage, thread, keys);
     before_products();
-    barrier_arrive(barriers_->keys_full + at);
+    barrier_arrive(barriers()->keys_full + at);
     from += Place::side_bytes;
-    barrier_wait(barriers_->values_free + at, phase ^ 1);
+    barrier_wait(barriers()->values_free + at, phase ^ 1);
     if (entry.full) {
       copy_rows<false, d, ValueTile<d>>(from, rows, thread, values);
     } else {
@@ -172,7 +186,11 @@ class Expander {
                                                         thread, values);
     }
     before_products();
-    barrier_arrive(barriers_->values_full + at);
+    barrier_arrive(barriers()->values_full + at);
+  }
+
+  [[nodiscard]] __device__ Barriers* barriers() const {
+    return reinterpret_cast<Barriers*>(memory_ + Place::barriers);
   }
 
   // What of keys is not in their tile's first 64 rows.
@@ -194,7 +212,6 @@ class Expander {
   int kv_head_;
   int thread_;
   uint8_t* memory_;
-  Barriers* barriers_;
 };
 
 }  // namespace kvart::cuda

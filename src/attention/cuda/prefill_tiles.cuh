@@ -46,7 +46,7 @@ constexpr KeyRule key_rule() {
   const bool by_channel = Values::axis == ScaleAxis::channel;
   const bool by_token = Values::axis == ScaleAxis::token;
   const bool one_scale = by_token && Values::group >= 256;
-  return {!by_token || !Values::has_minimum, one_scale, by_channel ? 64 / Values::group : 0,
+  return {!by_token || one_scale, one_scale, by_channel ? 64 / Values::group : 0,
           by_channel ? 1 << (Values::code_bits - 1) : 0};
 }
 
