@@ -82,11 +82,9 @@ struct SetState {
   }
 };
 
-// The scores of a block before they are probabilities: unit * (s + added) in powers of 2, where
-// `added` belongs to each half of the keys and each of the two rows.
-struct Scale {
-  float unit;
-  float added[2][2];
+// What is to be added to the scores of each half of the keys, in each of the two rows.
+struct Offsets {
+  float at[2][2];
 };
 
 template <int d, bool by_channel>
@@ -95,9 +93,12 @@ class Attender {
   using Place = Memory<d>;
   static constexpr int score_registers = by_channel ? 36 : 32;
 
-  __device__ Attender(const AttendJob& job, const KeyRule& rule, int group, uint8_t* memory)
+  // unit: of scores, in powers of 2.
+  __device__ Attender(const AttendJob& job, const KeyRule& rule, float unit, int group,
+                      uint8_t* memory)
       : job_(&job),
         rule_(rule),
+        unit_(unit),
         group_(group),
         thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
         memory_(memory) {}
@@ -230,21 +231,20 @@ class Attender {
     }
   }
 
-  // What the products left out; rows of other scales than one for all are multiplied at once.
-  __device__ __forceinline__ Scale scale_of(const Run::Entry& entry, uint32_t stage,
-                                            float (&s)[score_registers]) const {
-    Scale scale = {job_->params.scale * log2_e, {}};
+  // What the products left out: offsets, and scales of tokens, by which scores are multiplied.
+  __device__ __forceinline__ Offsets offsets(const Run::Entry& entry, uint32_t stage,
+                                             float (&s)[score_registers]) const {
+    Offsets offsets = {};
     if constexpr (by_channel) {
       // In thread t of each four are the minima's and the scales' products of group t.
-      const int first = static_cast<int>(threadIdx.x) & 28;
       const auto centre = static_cast<float>(rule_.centre);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const float mine = entry.full ? 0.0f : fmaf(s[33 + 2 * row], centre, s[32 + 2 * row]);
-        scale.added[0][row] = __shfl_sync(~0u, mine, first);
-        scale.added[1][row] = __shfl_sync(~0u, mine, first + rule_.channel_groups - 1);
+        offsets.at[0][row] = __shfl_sync(~0u, mine, 0, 4);
+        offsets.at[1][row] = __shfl_sync(~0u, mine, rule_.channel_groups - 1, 4);
       }
-    } else {
+    } else if (rule_.token_scales && !entry.full) {
       const float* scales = Place::token_scales(memory_, stage) + thread_ % 4 * 2;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
@@ -254,23 +254,22 @@ class Attender {
         s[4 * n + 2] *= two.x;
         s[4 * n + 3] *= two.y;
       }
-      scale.unit = 1.0f;
     }
-    return scale;
+    return offsets;
   }
 
-  __device__ __forceinline__ void cap(Scale& scale, float (&s)[score_registers]) const {
+  // tanh x = 1 - 2 / (e^2x + 1)
+  __device__ __forceinline__ void cap(Offsets& offsets, float (&s)[score_registers]) const {
     float soft_cap = job_->params.soft_cap;
     asm volatile("" : "+f"(soft_cap));  // what follows from it is not kept all the time
-    const float most = soft_cap * log2_e;
-    const float unit = 2.0f * log2_e / most * scale.unit;
+    const float most = soft_cap / job_->params.scale;
+    const float unit = 2.0f * log2_e / most;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-      // tanh x = 1 - 2 / (e^2x + 1)
-      const float power = exp2_approximate((s[i] + scale.added[i / 16][i / 2 % 2]) * unit);
+      const float power = exp2_approximate((s[i] + offsets.at[i / 16][i / 2 % 2]) * unit);
       s[i] = fmaf(-2.0f * most, reciprocal_approximate(power + 1.0f), most);
     }
-    scale = {1.0f, {}};
+    offsets = {};
   }
 
   // Where queries don't see keys of a block.
@@ -283,7 +282,7 @@ class Attender {
     const int window = job_->params.window;
     const int key = entry.block * 64;
     int thread = thread_;
-    asm volatile("" : "+r"(thread));  // as above
+    asm volatile("" : "+r"(thread));                      // as above
     const int first = state.position + thread / 32 * 16;  // of the warp
     const bool windowed = window > 0 && key <= first + 15 - window;
     if (seen && key + 63 <= first && !windowed) return;
@@ -300,8 +299,8 @@ class Attender {
   __device__ __forceinline__ void probabilities(SetState<d>& state, const Run::Entry& entry,
                                                 uint32_t stage, float (&s)[score_registers],
                                                 uint32_t (&p)[16], float (&factor)[2]) const {
-    Scale scale = scale_of(entry, stage, s);
-    if (job_->params.soft_cap != 0.0f) cap(scale, s);
+    Offsets offset = offsets(entry, stage, s);
+    if (__builtin_expect(job_->params.soft_cap != 0.0f, 0)) cap(offset, s);
     mask(state, entry, s);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -310,22 +309,21 @@ class Attender {
       for (int n = 0; n < 8; ++n) {
         most[n / 4] = fmaxf(most[n / 4], fmaxf(s[4 * n + 2 * row], s[4 * n + 2 * row + 1]));
       }
-      float maximum = fmaxf((most[0] + scale.added[0][row]) * scale.unit,
-                            (most[1] + scale.added[1][row]) * scale.unit);
+      float maximum = fmaxf(most[0] + offset.at[0][row], most[1] + offset.at[1][row]) * unit_;
       maximum = fmaxf(maximum, state.maximum[row]);
       maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
       maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
       const float finite = maximum == -INFINITY ? 0.0f : maximum;
       factor[row] = exp2_approximate(state.maximum[row] - finite);
       state.maximum[row] = maximum;
-      const float added[2] = {fmaf(scale.added[0][row], scale.unit, -finite),
-                              fmaf(scale.added[1][row], scale.unit, -finite)};
+      const float added[2] = {fmaf(offset.at[0][row], unit_, -finite),
+                              fmaf(offset.at[1][row], unit_, -finite)};
       float sum[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         const int i = 4 * n + 2 * row;
-        const float x = exp2_approximate(fmaf(s[i], scale.unit, added[n / 4]));
-        const float y = exp2_approximate(fmaf(s[i + 1], scale.unit, added[n / 4]));
+        const float x = exp2_approximate(fmaf(s[i], unit_, added[n / 4]));
+        const float y = exp2_approximate(fmaf(s[i + 1], unit_, added[n / 4]));
         sum[0] += x;
         sum[1] += y;
         p[2 * n + row] = halves_of(x, y);
@@ -368,6 +366,7 @@ class Attender {
 
   const AttendJob* job_;
   KeyRule rule_;
+  float unit_;
   int group_;
   int thread_;
   uint8_t* memory_;
@@ -392,7 +391,8 @@ __device__ uint8_t* start_memory(uint8_t* allocated) {
 
 template <int d, bool by_channel>
 __global__ void __launch_bounds__(threads, 1)
-    prefill(const __grid_constant__ PrefillJob job, KeyRule rule, Sharing sharing, int tiles) {
+    prefill(const __grid_constant__ PrefillJob job, KeyRule rule, Sharing sharing, float unit,
+            int tiles) {
   extern __shared__ __align__(1024) uint8_t allocated[];
   uint8_t* memory = start_memory<d>(allocated);
   // The last tiles have most to do: they come first.
@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(threads, 1)
     for_all_runs([&](const Run& run, uint32_t stage) { expander.expand(run, stage); });
   } else {
     more_registers<query_registers>();
-    const Attender<d, by_channel> attender(job.attend, rule, warpgroup, memory);
+    const Attender<d, by_channel> attender(job.attend, rule, unit, warpgroup, memory);
     for_all_runs([&](const Run& run, uint32_t stage) {
       const int group = job.attend.params.q_heads / job.attend.place.kv_heads;
       const int in_group = static_cast<int>(blockIdx.x) * sharing.heads;
@@ -439,7 +439,7 @@ cudaError_t launch(const PrefillJob& job, int tiles, cudaStream_t stream) {
   const Sharing sharing = Sharing::of(job.attend.params.q_heads / kv_heads);
   const dim3 grid(sharing.heads_sets, kv_heads, (tiles + sharing.tiles - 1) / sharing.tiles);
   prefill<d, by_channel><<<grid, threads, Memory<d>::allocated, stream>>>(
-      job, key_rules[job.attend.k_format], sharing, tiles);
+      job, key_rules[job.attend.k_format], sharing, job.attend.params.scale * log2_e, tiles);
   return cudaGetLastError();
 }
 

@@ -12,12 +12,8 @@ constexpr int query_groups = 2;  // warpgroups with two sets each
 constexpr int stages = 2;
 constexpr float log2_e = 1.44269504f;
 // Of a thread; all of them together are what the launch gives each warpgroup, 168, three times.
-#ifndef QR
-#define QR 224
-#define ER 56
-#endif
-constexpr int query_registers = QR;
-constexpr int expand_registers = ER;
+constexpr int query_registers = 224;
+constexpr int expand_registers = 56;
 
 struct Barriers {
   uint64_t came[stages];       // a block, as it lies in memory
@@ -112,17 +108,14 @@ class Expander {
   __device__ void expand(const Run& run, uint32_t stage) const {
     if (thread_ == 0) {
       for (int i = 0; i < stages && run.begin + i <= run.last; ++i) {
-        send(block_at(run, run.begin + i), entry(run, run.begin + i), stage + i);
+        send(run, run.begin + i, stage + i);
       }
     }
     for (int i = run.begin; i <= run.last; ++i, ++stage) {
-      const bool sends = thread_ == 0 && i + stages <= run.last;
-      // Where it lies is known before it is asked for.
-      const uint8_t* next = sends ? block_at(run, i + stages) : nullptr;
       const Run::Entry now = entry(run, i);
       expand_block(now, run.end - now.block * 64, stage);
       warpgroup_sync(1);
-      if (sends) send(next, entry(run, i + stages), stage + stages);
+      if (thread_ == 0 && i + stages <= run.last) send(run, i + stages, stage + stages);
     }
   }
 
@@ -130,21 +123,19 @@ class Expander {
   [[nodiscard]] __device__ Run::Entry entry(const Run& run, int i) const {
     return run.entry(i, job_->attend.sink_blocks);
   }
-  [[nodiscard]] __device__ const uint8_t* block_at(const Run& run, int i) const {
-    const PlanView& plan = job_->attend.plan;
-    const Run::Entry at = entry(run, i);
-    const BlockAddress& block = plan.table[plan.tiles[run.first].table + at.block];
-    return at.full ? block.slot : block.page;
-  }
 
-  __device__ void send(const uint8_t* block, const Run::Entry& entry, uint32_t stage) const {
+  __device__ void send(const Run& run, int i, uint32_t stage) const {
+    const PlanView& plan = job_->attend.plan;
     const LayerPlace& place = job_->attend.place;
     uint8_t* to = memory_ + Place::sides + stage % stages * 2 * Place::side_bytes;
     uint64_t* barrier = barriers()->came + stage % stages;
-    const bool full = entry.full;
+    const Run::Entry at = entry(run, i);
+    const bool full = at.full;
+    const BlockAddress& address = plan.table[plan.tiles[run.first].table + at.block];
     int kv_head = kv_head_;
     asm volatile("" : "+r"(kv_head));  // what follows from it is not kept all the time
-    const uint8_t* head = block + kv_head * (full ? place.slot_stride : place.page_stride);
+    const uint8_t* head = (full ? address.slot : address.page) +
+                          kv_head * (full ? place.slot_stride : place.page_stride);
     const uint8_t* k = head + (full ? place.slot_k : place.page_k);
     const uint8_t* v = head + (full ? place.slot_v : place.page_v);
     const int k_bytes = full ? Place::side_bytes : job_->k_bytes;
@@ -159,7 +150,7 @@ class Expander {
   __device__ void expand_block(const Run::Entry& entry, int rows, uint32_t stage) const {
     const AttendJob& attend = job_->attend;
     // Places in tiles are worked out anew: those of all formats don't fit into the registers.
-    int thread = thread_;
+    unsigned thread = thread_;
     asm volatile("" : "+r"(thread));
     const uint32_t at = stage % stages;
     const uint32_t phase = stage / stages & 1;
@@ -173,8 +164,8 @@ class Expander {
     } else {
       expand_format<d, true, by_channel, KeyTile<d>>(attend.k_format, from, attend.k_parameters,
                                                      thread, keys);
+      expand_rest(from + attend.k_parameters, stage, thread, keys);
     }
-    expand_rest(entry.full, from + attend.k_parameters, stage, thread, keys);
     before_products();
     barrier_arrive(barriers()->keys_full + at);
     from += Place::side_bytes;
@@ -193,17 +184,14 @@ class Expander {
     return reinterpret_cast<Barriers*>(memory_ + Place::barriers);
   }
 
-  // What of keys is not in their tile's first 64 rows.
-  __device__ void expand_rest(bool full, const uint8_t* parameters, uint32_t stage, int thread,
+  // What of sealed keys is not in their tile's first 64 rows.
+  __device__ void expand_rest(const uint8_t* parameters, uint32_t stage, unsigned thread,
                               uint8_t* keys) const {
     if (by_channel) {
-      if (!full) expand_key_parameters<d>(parameters, rule_.channel_groups, thread, keys);
-    } else if (thread < 64) {
-      const float unit = job_->attend.params.scale * log2_e;
-      const bool scaled = !full && rule_.token_scales;
-      const __half* scales = reinterpret_cast<const __half*>(parameters);
+      expand_key_parameters<d>(parameters, rule_.channel_groups, thread, keys);
+    } else if (rule_.token_scales && thread < 64) {
       Place::token_scales(memory_, stage)[thread] =
-          scaled ? __half2float(scales[thread]) * unit : unit;
+          __half2float(reinterpret_cast<const __half*>(parameters)[thread]);
     }
   }
 

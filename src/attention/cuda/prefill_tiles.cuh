@@ -22,7 +22,7 @@ struct Tile {
   static constexpr int bytes = d / 64 * slab_bytes;
 
   // Where 8 neighbouring values of a row lie.
-  __device__ static int place(int row, int piece) {
+  __device__ static unsigned place(unsigned row, unsigned piece) {
     return piece / 8 * slab_bytes + row * slab_row_bytes + ((piece ^ row) & 7) * 16;
   }
 };
@@ -90,7 +90,7 @@ struct Quarter {
 
   uint32_t words[Order::words];
 
-  __device__ void load(const uint8_t* codes, int row, int t) {
+  __device__ void load(const uint8_t* codes, unsigned row, unsigned t) {
     Order::load_row(codes + row * (d * Values::code_bits / 8), t, words);
   }
   // 4 channels of a part, as numbers; those of keys about the centre.
@@ -116,92 +116,137 @@ struct Quarter {
   }
 };
 
-// Parameters of `width` neighbouring channels, or of one token.
-template <int width>
-__device__ inline void load_parameters(const uint8_t* from, uint32_t (&to)[width / 2]) {
-  load_words(from, to);
-}
-template <int width>
-__device__ inline void repeat_parameter(const uint8_t* from, uint32_t (&to)[width / 2]) {
-  const uint32_t x = *reinterpret_cast<const uint16_t*>(from) * 0x00010001u;
-#pragma unroll
-  for (uint32_t& one : to) one = x;
-}
+// The parameters of some neighbouring channels of a row.
+template <class Values, int d, int width>
+struct RowParameters {
+  static constexpr bool by_channel = Values::axis == ScaleAxis::channel;
+  static constexpr bool token_groups = !by_channel && Values::group < d;
+  static constexpr int groups =
+      by_channel ? 64 / Values::group * d : 64 * (token_groups ? d / Values::group : 1);
+  // Whether they are the same for all rows, and for all channels.
+  static constexpr bool for_all_rows = by_channel && Values::group == 64;
+  static constexpr bool for_all_channels = !by_channel && !token_groups;
 
-// Codes of fewer than 16 bits. thread: of 128.
-template <class Values, int d, bool keys, class To>
-__device__ void expand_codes(const uint8_t* codes, const uint8_t* parameters, int thread,
-                             uint8_t* tile) {
+  uint32_t scale[width / 2];
+  uint32_t minimum[width / 2];
+
+  template <bool with_minimum>
+  __device__ void load(const uint8_t* parameters, unsigned row, unsigned channel) {
+    if constexpr (by_channel) {
+      const uint8_t* at = parameters + 2 * (row / Values::group * d + channel);
+      load_words(at, scale);
+      if constexpr (with_minimum) load_words(at + 2 * groups, minimum);
+    } else {
+      const uint8_t* at =
+          parameters + 2 * (64 * (token_groups ? channel / Values::group : 0) + row);
+      repeat(at, scale);
+      if constexpr (with_minimum) repeat(at + 2 * groups, minimum);
+    }
+  }
+
+ private:
+  __device__ static void repeat(const uint8_t* from, uint32_t (&to)[width / 2]) {
+    const uint32_t x = *reinterpret_cast<const uint16_t*>(from) * 0x00010001u;
+#pragma unroll
+    for (int i = 0; i < width / 2; ++i) to[i] = x;
+  }
+};
+
+// A quarter of some rows that lie 32 apart.
+template <class Values, int d, bool keys, int rows, class To>
+__device__ void expand_quarters(const uint8_t* codes, const uint8_t* parameters, unsigned row,
+                                unsigned t, uint8_t* tile) {
   using From = Quarter<Values, d, keys>;
   constexpr int width = From::width;
-  constexpr bool by_channel = Values::axis == ScaleAxis::channel;
-  constexpr bool token_groups = !by_channel && Values::group < d;
-  constexpr int groups =
-      by_channel ? 64 / Values::group * d : 64 * (token_groups ? d / Values::group : 1);
-  constexpr bool scaled = by_channel || !keys || !key_rule<Values>().token_scales;
+  using Parameters = RowParameters<Values, d, width>;
+  constexpr bool scaled = !keys || !key_rule<Values>().token_scales;
   constexpr bool shifted = !keys && Values::has_minimum;
-  const int t = thread % 4;
-#pragma unroll 1
-  for (int row = thread / 4; row < 64; row += warpgroup_threads / 4) {
-    From from;
-    from.load(codes, row, t);
+  constexpr int in_part = From::run / width;
+  constexpr int pieces = From::parts() * in_part;
+  constexpr int loads = Parameters::for_all_rows ? 1 : rows;
+  From from[rows];
 #pragma unroll
-    for (int part = 0; part < From::parts(); ++part) {
+  for (int r = 0; r < rows; ++r) from[r].load(codes, row + 32 * r, t);
+  const auto channel_of = [t](int piece) {
+    return From::part_channels * (piece / in_part) + From::run * t + piece % in_part * width;
+  };
+  Parameters now[loads];
+  Parameters next[loads];
+  const auto load = [&](Parameters(&to)[loads], int piece) {
 #pragma unroll
-      for (int i = 0; i < From::run; i += width) {
-        const int channel = From::part_channels * part + From::run * t + i;
-        uint32_t x[width / 2];
-#pragma unroll
-        for (int w = 0; w < width / 4; ++w) {
-          const uint2 four = from.numbers(part, i + 4 * w);
-          x[2 * w] = four.x;
-          x[2 * w + 1] = four.y;
-        }
-        uint32_t scale[width / 2];
-        [[maybe_unused]] uint32_t minimum[width / 2];
-        if constexpr (by_channel) {
-          const uint8_t* at = parameters + 2 * (row / Values::group * d + channel);
-          load_parameters<width>(at, scale);
-          if constexpr (shifted) load_parameters<width>(at + 2 * groups, minimum);
-        } else if constexpr (scaled) {
-          const int group = token_groups ? channel / Values::group : 0;
-          const uint8_t* at = parameters + 2 * (64 * group + row);
-          repeat_parameter<width>(at, scale);
-          if constexpr (shifted) repeat_parameter<width>(at + 2 * groups, minimum);
-        }
-#pragma unroll
-        for (int w = 0; w < width / 2; ++w) {
-          if constexpr (shifted) {
-            x[w] = product_and_sum(x[w], scale[w], minimum[w]);
-          } else if constexpr (scaled) {
-            x[w] = product(x[w], scale[w]);
-          }
-        }
-        uint8_t* to = tile + To::place(row, channel / 8) + channel % 8 * 2;
-        if constexpr (width == 8) {
-          *reinterpret_cast<uint4*>(to) = {x[0], x[1], x[2], x[3]};
-        } else {
-          *reinterpret_cast<uint2*>(to) = {x[0], x[1]};
-        }
+    for (int r = 0; r < loads; ++r) {
+      if constexpr (scaled) {
+        to[r].template load<shifted>(parameters, row + 32 * r, channel_of(piece));
       }
     }
+  };
+  load(now, 0);
+#pragma unroll
+  for (int piece = 0; piece < pieces; ++piece) {
+    // Ahead of the stores, behind which the compiler would leave it.
+    if (!Parameters::for_all_channels && piece + 1 < pieces) load(next, piece + 1);
+    const unsigned channel = channel_of(piece);
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const Parameters& mine = now[loads == 1 ? 0 : r];
+      uint32_t x[width / 2];
+#pragma unroll
+      for (int w = 0; w < width / 4; ++w) {
+        const uint2 four = from[r].numbers(piece / in_part, piece % in_part * width + 4 * w);
+        x[2 * w] = four.x;
+        x[2 * w + 1] = four.y;
+      }
+#pragma unroll
+      for (int w = 0; w < width / 2; ++w) {
+        if constexpr (shifted) {
+          x[w] = product_and_sum(x[w], mine.scale[w], mine.minimum[w]);
+        } else if constexpr (scaled) {
+          x[w] = product(x[w], mine.scale[w]);
+        }
+      }
+      uint8_t* to = tile + To::place(row + 32 * r, channel / 8) + channel % 8 * 2;
+      if constexpr (width == 8) {
+        *reinterpret_cast<uint4*>(to) = {x[0], x[1], x[2], x[3]};
+      } else {
+        *reinterpret_cast<uint2*>(to) = {x[0], x[1]};
+      }
+    }
+    if (!Parameters::for_all_channels) {
+#pragma unroll
+      for (int r = 0; r < loads; ++r) now[r] = next[r];
+    }
+  }
+}
+
+// Codes of fewer than 16 bits: two rows at a time where they take few registers. thread: of 128.
+template <class Values, int d, bool keys, class To>
+__device__ void expand_codes(const uint8_t* codes, const uint8_t* parameters, unsigned thread,
+                             uint8_t* tile) {
+  using From = Quarter<Values, d, keys>;
+  using Parameters = RowParameters<Values, d, From::width>;
+  constexpr bool few_registers =
+      From::Order::words <= 4 && (Parameters::for_all_rows || !Parameters::by_channel);
+  constexpr int rows = few_registers ? 2 : 1;
+#pragma unroll 1
+  for (unsigned row = thread / 4; row < 64; row += 32 * rows) {
+    expand_quarters<Values, d, keys, rows, To>(codes, parameters, row, thread % 4, tile);
   }
 }
 
 // Rows of 16 bits; from `rows` on they become 0.
 template <bool bfloats, int d, class To>
-__device__ void copy_rows(const uint8_t* from, int rows, int thread, uint8_t* tile) {
+__device__ void copy_rows(const uint8_t* from, int rows, unsigned thread, uint8_t* tile) {
   constexpr int pieces = d / 8;  // of a row
 #pragma unroll
   for (int i = 0; i < 64 * pieces / warpgroup_threads; ++i) {
-    const int at = i * warpgroup_threads + thread;
-    const int row = at / pieces;
+    const unsigned at = i * warpgroup_threads + thread;
+    const unsigned row = at / pieces;
     uint4 x = reinterpret_cast<const uint4*>(from)[at];
     if (bfloats) {
       x = {halves_of_bfloats(x.x), halves_of_bfloats(x.y), halves_of_bfloats(x.z),
            halves_of_bfloats(x.w)};
     }
-    if (row >= rows) x = {0, 0, 0, 0};
+    if (static_cast<int>(row) >= rows) x = {0, 0, 0, 0};
     *reinterpret_cast<uint4*>(tile + To::place(row, at % pieces)) = x;
   }
 }
@@ -215,7 +260,7 @@ enum FormatIndex {
 // A sealed side. by_channel: keys are those of the formats with scales of channels, or they are of
 // the others.
 template <class Values, int d, bool keys, bool by_channel, class To>
-__device__ void expand_sealed(const uint8_t* side, int parameters, int thread, uint8_t* tile) {
+__device__ void expand_sealed(const uint8_t* side, int parameters, unsigned thread, uint8_t* tile) {
   if constexpr (keys && (Values::axis == ScaleAxis::channel) != by_channel) {
     return;
   } else if constexpr (Values::code_bits == 16) {
@@ -226,7 +271,7 @@ __device__ void expand_sealed(const uint8_t* side, int parameters, int thread, u
 }
 
 template <int d, bool keys, bool by_channel, class To>
-__device__ void expand_format(int format, const uint8_t* side, int parameters, int thread,
+__device__ void expand_format(int format, const uint8_t* side, int parameters, unsigned thread,
                               uint8_t* tile) {
   switch (format) {
 #define KVART_FORMAT(name)                                                                  \
@@ -243,12 +288,12 @@ __device__ void expand_format(int format, const uint8_t* side, int parameters, i
 // Behind the 64 rows of keys, for each group of tokens: the minima of the channels, then their
 // scales. A query's products with them are what all scores of the group have in common.
 template <int d>
-__device__ void expand_key_parameters(const uint8_t* parameters, int groups, int thread,
+__device__ void expand_key_parameters(const uint8_t* parameters, int groups, unsigned thread,
                                       uint8_t* tile) {
   constexpr int pieces = d / 8;
-  const int row = thread / pieces;
-  if (row >= 2 * groups) return;
-  const int stored = row / 2 + (row % 2 == 0 ? groups : 0);  // scales come first
+  const unsigned row = thread / pieces;
+  if (row >= 2u * groups) return;
+  const unsigned stored = row / 2 + (row % 2 == 0 ? groups : 0);  // scales come first
   *reinterpret_cast<uint4*>(tile + KeyTile<d>::place(64 + row, thread % pieces)) =
       reinterpret_cast<const uint4*>(parameters)[stored * pieces + thread % pieces];
 }
