@@ -76,7 +76,6 @@ struct SetState {
     sum[0] = sum[1] = 0.0f;
   }
   __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
-    if (!__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) return;
 #pragma unroll
     for (int i = 0; i < d / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
@@ -117,14 +116,13 @@ class Attender {
     before_products();
     warpgroup_sync(2 + group_);
     const uint64_t a_queries = operand(queries(0), ValueTile<d>::slab_bytes);
-    const uint64_t b_queries = operand(queries(1), ValueTile<d>::slab_bytes);
+    const uint64_t b_queries = behind(a_queries, ValueTile<d>::bytes);
     const int sinks = job_->sink_blocks;
     float s[score_registers];
 #pragma unroll
     for (int i = 0; i < score_registers; ++i) s[i] = 0.0f;
     uint32_t a_p[16];
     uint32_t b_p[16];
-    float factor[2];
     barrier_wait(barriers()->keys_full + stage % stages, stage / stages & 1);
     a_state.clear();
     b_state.clear();
@@ -134,12 +132,12 @@ class Attender {
     products_end();
     products_wait<0>();
     hold(s);
-    probabilities(a_state, run.entry(run.begin, sinks), stage, s, a_p, factor);
+    Run::Entry entry = run.entry(run.begin, sinks);
+    probabilities(a_state, entry, stage, s, a_p);
     hold(a_p);
     barrier_wait(barriers()->values_full + stage % stages, stage / stages & 1);
     // Nothing is under way where a round ends: the compiler makes waits of its own else.
     for (int i = run.begin; i <= run.last; ++i, ++stage) {
-      a_state.scale_output(factor);
       add_scores(s, b_queries, stage);
       products_end();
       add_output(a_state.o, a_p, stage);
@@ -147,7 +145,7 @@ class Attender {
       products_wait<1>();
       hold(s);
       release(barriers()->keys_free, stage);
-      probabilities(b_state, run.entry(i, sinks), stage, s, b_p, factor);
+      probabilities(b_state, entry, stage, s, b_p);
       hold(b_p);
       // Behind the last block: scores of what the tile held before, that no query sees.
       const bool last = i == run.last;
@@ -156,15 +154,14 @@ class Attender {
       if (!last) barrier_wait(barriers()->keys_full + next_at, after(b_state, next_phase));
       products_wait<0>();
       hold(a_state.o);
-      b_state.scale_output(factor);
       add_scores(s, a_queries, stage + 1);
       products_end();
       add_output(b_state.o, b_p, stage);
       products_end();
       products_wait<1>();
       hold(s);
-      const Run::Entry next = last ? Run::Entry{INT_MAX / 64, true} : run.entry(i + 1, sinks);
-      probabilities(a_state, next, stage + 1, s, a_p, factor);
+      entry = last ? Run::Entry{INT_MAX / 64, true} : run.entry(i + 1, sinks);
+      probabilities(a_state, entry, stage + 1, s, a_p);
       hold(a_p);
       if (!last) barrier_wait(barriers()->values_full + next_at, after(a_state, next_phase));
       products_wait<0>();
@@ -208,6 +205,8 @@ class Attender {
                                              uint32_t stage) const {
     const uint64_t keys =
         operand(memory_ + Place::keys + stage % stages * KeyTile<d>::bytes, KeyTile<d>::slab_bytes);
+    // Or the compiler keeps an operand for each step, in registers that there are not.
+    asm volatile("" : "+l"(queries));
     hold(s);
     products_fence();
 #pragma unroll
@@ -236,13 +235,18 @@ class Attender {
                                              float (&s)[score_registers]) const {
     Offsets offsets = {};
     if constexpr (by_channel) {
-      // In thread t of each four are the minima's and the scales' products of group t.
       const auto centre = static_cast<float>(rule_.centre);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const float mine = entry.full ? 0.0f : fmaf(s[33 + 2 * row], centre, s[32 + 2 * row]);
-        offsets.at[0][row] = __shfl_sync(~0u, mine, 0, 4);
-        offsets.at[1][row] = __shfl_sync(~0u, mine, rule_.channel_groups - 1, 4);
+        offsets.at[0][row] = offsets.at[1][row] = mine;
+      }
+      if (rule_.channel_groups == 2) {  // one is here, the other in the next thread
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float other = __shfl_xor_sync(~0u, offsets.at[0][row], 1);
+          (thread_ % 2 == 0 ? offsets.at[1][row] : offsets.at[0][row]) = other;
+        }
       }
     } else if (rule_.token_scales && !entry.full) {
       const float* scales = Place::token_scales(memory_, stage) + thread_ % 4 * 2;
@@ -272,6 +276,14 @@ class Attender {
     offsets = {};
   }
 
+  // Whether queries of this set may not see all keys of a block.
+  [[nodiscard]] __device__ bool may_hide(const SetState<d>& state, const Run::Entry& entry) const {
+    const int key = entry.block * 64;
+    const int window = job_->params.window;
+    return entry.full || key + 63 > state.position ||
+           (window > 0 && key <= state.position + 63 - window);
+  }
+
   // Where queries don't see keys of a block.
   __device__ __forceinline__ void mask(const SetState<d>& state, const Run::Entry& entry,
                                        float (&s)[score_registers]) const {
@@ -280,13 +292,10 @@ class Attender {
     const bool seen =
         entry.full ? entry.block == own || (before && entry.block < job_->sink_blocks) : before;
     const int window = job_->params.window;
-    const int key = entry.block * 64;
     int thread = thread_;
-    asm volatile("" : "+r"(thread));                      // as above
-    const int first = state.position + thread / 32 * 16;  // of the warp
-    const bool windowed = window > 0 && key <= first + 15 - window;
-    if (seen && key + 63 <= first && !windowed) return;
-    const int behind_first = first + thread % 32 / 4 - key - thread % 4 * 2;
+    asm volatile("" : "+r"(thread));  // what follows from it is not kept all the time
+    const int behind_first =
+        state.position + thread / 32 * 16 + thread % 32 / 4 - entry.block * 64 - thread % 4 * 2;
     const int nearest = seen ? behind_first : -128;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -295,41 +304,63 @@ class Attender {
     }
   }
 
-  // Scores become probabilities. factor: what there is so far is to be multiplied with.
+  // Scores become probabilities.
   __device__ __forceinline__ void probabilities(SetState<d>& state, const Run::Entry& entry,
                                                 uint32_t stage, float (&s)[score_registers],
-                                                uint32_t (&p)[16], float (&factor)[2]) const {
+                                                uint32_t (&p)[16]) const {
     Offsets offset = offsets(entry, stage, s);
-    if (__builtin_expect(job_->params.soft_cap != 0.0f, 0)) cap(offset, s);
-    mask(state, entry, s);
+    const bool capped = job_->params.soft_cap != 0.0f;
+    if (capped || may_hide(state, entry)) {
+      if (capped) cap(offset, s);
+      mask(state, entry, s);
+    }
+    float most[2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float most[2] = {-INFINITY, -INFINITY};
+      float half[2] = {-INFINITY, -INFINITY};
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        most[n / 4] = fmaxf(most[n / 4], fmaxf(s[4 * n + 2 * row], s[4 * n + 2 * row + 1]));
+        half[n / 4] = fmaxf(half[n / 4], fmaxf(s[4 * n + 2 * row], s[4 * n + 2 * row + 1]));
       }
-      float maximum = fmaxf(most[0] + offset.at[0][row], most[1] + offset.at[1][row]) * unit_;
-      maximum = fmaxf(maximum, state.maximum[row]);
-      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
-      const float finite = maximum == -INFINITY ? 0.0f : maximum;
-      factor[row] = exp2_approximate(state.maximum[row] - finite);
-      state.maximum[row] = maximum;
+      most[row] = fmaxf(half[0] + offset.at[0][row], half[1] + offset.at[1][row]) * unit_;
+    }
+    // A maximum may be too small by 2^8: probabilities of that size are still f16, and seldom is
+    // anything to be scaled.
+    const bool grows =
+        __any_sync(~0u, most[0] > state.maximum[0] + 8.0f || most[1] > state.maximum[1] + 8.0f);
+    if (grows) new_maximum(state, most);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float finite = state.maximum[row] == -INFINITY ? 0.0f : state.maximum[row];
       const float added[2] = {fmaf(offset.at[0][row], unit_, -finite),
                               fmaf(offset.at[1][row], unit_, -finite)};
-      float sum[2] = {0.0f, 0.0f};
+      float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         const int i = 4 * n + 2 * row;
         const float x = exp2_approximate(fmaf(s[i], unit_, added[n / 4]));
         const float y = exp2_approximate(fmaf(s[i + 1], unit_, added[n / 4]));
-        sum[0] += x;
-        sum[1] += y;
+        sum += x + y;
         p[2 * n + row] = halves_of(x, y);
       }
-      state.sum[row] = fmaf(state.sum[row], factor[row], sum[0] + sum[1]);
+      state.sum[row] += sum;
     }
+  }
+
+  // most: of this thread's scores.
+  __device__ __forceinline__ void new_maximum(SetState<d>& state, const float (&most)[2]) const {
+    float factor[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float maximum = fmaxf(most[row], state.maximum[row]);
+      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+      const float finite = maximum == -INFINITY ? 0.0f : maximum;
+      factor[row] = exp2_approximate(state.maximum[row] - finite);
+      state.maximum[row] = maximum;
+      state.sum[row] *= factor[row];
+    }
+    state.scale_output(factor);
   }
 
   __device__ __forceinline__ void store(const SetState<d>& state, const QuerySet& set) const {

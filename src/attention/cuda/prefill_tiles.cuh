@@ -285,15 +285,17 @@ __device__ void expand_format(int format, const uint8_t* side, int parameters, u
   }
 }
 
-// Behind the 64 rows of keys, for each group of tokens: the minima of the channels, then their
-// scales. A query's products with them are what all scores of the group have in common.
+// Behind the 64 rows of keys, four times: the minima of the channels, then their scales. A query's
+// products with them are what all scores of a group of tokens have in common. Where there are two
+// groups, the first and third time are the first one's.
 template <int d>
 __device__ void expand_key_parameters(const uint8_t* parameters, int groups, unsigned thread,
                                       uint8_t* tile) {
   constexpr int pieces = d / 8;
   const unsigned row = thread / pieces;
-  if (row >= 2u * groups) return;
-  const unsigned stored = row / 2 + (row % 2 == 0 ? groups : 0);  // scales come first
+  if (row >= 8) return;
+  const unsigned group = groups == 2 ? row / 2 % 2 : 0;
+  const unsigned stored = group + (row % 2 == 0 ? groups : 0);  // scales come first
   *reinterpret_cast<uint4*>(tile + KeyTile<d>::place(64 + row, thread % pieces)) =
       reinterpret_cast<const uint4*>(parameters)[stored * pieces + thread % pieces];
 }
