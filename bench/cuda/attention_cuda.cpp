@@ -233,7 +233,7 @@ Measured measure_seal(const Policy& policy, const CudaDevice& device) {
 // Microseconds of a prompt's attention, all of it in one step.
 double measure_prefill(const BenchShape& shape, const Policy& policy, const CudaDevice& device) {
   const auto tokens = static_cast<int>(shape.tokens[0]);
-  Layers layers(shape, policy, 1, tokens, CudaKernels::with_prefill, device, true);
+  Layers layers(shape, policy, 1, tokens, CudaKernels::fastest, device, true);
   layers.plan({{0, 0, tokens}});
   layers.append(nullptr);
   return graph_us([&](cudaStream_t stream) { layers.attend(stream); });

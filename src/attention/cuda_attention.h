@@ -41,10 +41,7 @@ struct CudaLimits {
 
 enum class CudaKernels {
   fastest,  // that there are for a layer's formats and a batch
-  // As fastest, and prompts by the prefill kernel, whose results have not yet been seen within the
-  // tests' bound.
-  with_prefill,
-  plain,  // the obvious kernel, for comparisons
+  plain,    // the obvious kernel, for comparisons
 };
 
 class CudaAttention {

@@ -13,7 +13,7 @@ double bound(Element type) {
   return type == Element::f16 ? 2e-3 : 4e-3;
 }
 
-// Prefills all but the last few tokens in two chunks and decodes the rest.
+// Takes half of the tokens in one step, most of the others in short ones, and the last alone.
 double run_case(const AttentionCase& c, int64_t tokens, CudaKernels kernels, uint64_t seed,
                 Element kv = Element::f32, Element q = Element::f16) {
   SequenceData data = cuda_sequence(c, tokens, seed);
@@ -27,7 +27,9 @@ double run_case(const AttentionCase& c, int64_t tokens, CudaKernels kernels, uin
   runner.add(data);
   const auto prompt = static_cast<int>(std::max<int64_t>(1, tokens - 3));
   if (prompt > 1) runner.step({{0, prompt / 2}}, Durability::speculative);
-  runner.step({{0, prompt - prompt / 2}}, Durability::speculative);
+  for (int at = prompt / 2; at < prompt; at += 20) {
+    runner.step({{0, std::min(20, prompt - at)}}, Durability::speculative);
+  }
   runner.finish(0, 1);
   std::vector<int64_t> positions = {0, tokens / 3, tokens / 2, prompt - 1, tokens - 1};
   for (const int64_t edge : {62, 63, 64, 65, 127, 128}) {
@@ -179,20 +181,9 @@ TEST_F(CudaAttentionTest, WorkIsSharedTheResultsAreTheSame) {
 // In one step: prompts, their next parts from within a block on, a few tokens, and one.
 TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
   uint64_t seed = 5500;
-  for (const auto& [policy, kernels] :
-       std::initializer_list<std::pair<std::string_view, CudaKernels>>{
-           {"f16", CudaKernels::fastest},
-           {"fp8", CudaKernels::fastest},
-           {"int4", CudaKernels::fastest},
-           {"k6v4", CudaKernels::fastest},
-           {"kivi4", CudaKernels::fastest},
-           {"f16", CudaKernels::with_prefill},
-           {"fp8", CudaKernels::with_prefill},
-           {"int4", CudaKernels::with_prefill},
-           {"k6v4", CudaKernels::with_prefill},
-           {"kivi4", CudaKernels::with_prefill}}) {
+  for (const std::string_view policy : {"f16", "fp8", "int4", "k6v4", "kivi4"}) {
     const AttentionCase c = AttentionCase::uniform(2, 2, 128, 3, policy);
-    CudaRunner device(c, 1000, kernels);
+    CudaRunner device(c, 1000, CudaKernels::fastest);
     AttentionRunner& runner = *device.runner;
     std::vector<SequenceData> sequences;
     for (const int tokens : {300, 250, 90, 200, 31}) {
@@ -208,8 +199,64 @@ TEST_F(CudaAttentionTest, StepsOfAllSizesTogether) {
       }
       EXPECT_LT(worst_error(c, sequences[i], runner.out(static_cast<int>(i)), positions),
                 bound(Element::f16))
-          << policy << " " << sequences[i].tokens
-          << (kernels == CudaKernels::with_prefill ? " prefill" : "");
+          << policy << " " << sequences[i].tokens;
+    }
+  }
+}
+
+// Steps that begin and end within blocks, so that one block is there sealed for some of a step's
+// queries and in full precision for others.
+double run_prompt(const AttentionCase& c, uint64_t seed, Element q = Element::f16) {
+  constexpr int tokens = 520;
+  const SequenceData data = cuda_sequence(c, tokens, seed);
+  CudaRunner device(c, tokens, CudaKernels::fastest, Element::f16, q);
+  AttentionRunner& runner = *device.runner;
+  runner.add(data);
+  for (const int count : {37, 300, 64, 119}) runner.step({{0, count}}, Durability::speculative);
+  std::vector<int64_t> positions;
+  for (int64_t at = 0; at < tokens; at += 9) positions.push_back(at);
+  for (const int64_t edge : {63, 64, 127, 128, 336, 337, 400, 401, 511, 512, 519}) {
+    positions.push_back(edge);
+  }
+  return worst_error(c, data, runner.out(0), positions);
+}
+
+TEST_F(CudaAttentionTest, PromptsOfEveryPreset) {
+  uint64_t seed = 8000;
+  for (const Preset& preset : presets()) {
+    for (const int head_dim : {64, 128}) {
+      for (const int group : {1, 4}) {
+        const AttentionCase c = AttentionCase::uniform(1, 2, head_dim, group, preset.name);
+        EXPECT_LT(run_prompt(c, ++seed), bound(Element::f16))
+            << preset.name << " head_dim " << head_dim << " group " << group;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, PromptsOfEveryGroup) {
+  uint64_t seed = 9000;
+  for (const std::string_view policy : {"fp8", "int4"}) {
+    for (const int group : {1, 2, 3, 5, 6, 7, 8, 16}) {
+      AttentionCase c = AttentionCase::uniform(1, 2, 128, group, policy);
+      c.sink_blocks = group % 3;
+      EXPECT_LT(run_prompt(c, ++seed), bound(Element::f16)) << policy << " group " << group;
+      EXPECT_LT(run_prompt(c, seed, Element::bf16), bound(Element::bf16)) << policy << " " << group;
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, PromptsWithWindowsAndSoftCaps) {
+  uint64_t seed = 10000;
+  for (const std::string_view policy : {"f16", "int8", "int4"}) {
+    for (const int window : {1, 63, 64, 65, 200, 1024}) {
+      for (const int group : {1, 4}) {
+        AttentionCase c = AttentionCase::uniform(2, 2, 128, group, policy);
+        c.layers[1].window = window;
+        c.soft_cap = window % 2 == 0 ? 0.0f : 5.0f;
+        EXPECT_LT(run_prompt(c, ++seed), bound(Element::f16))
+            << policy << " window " << window << " group " << group;
+      }
     }
   }
 }

@@ -76,8 +76,11 @@ class DeviceAttention final : public CudaAttention {
         memory_(cache->page_layout(), limits, device),
         workspace_(static_cast<uint8_t*>(workspace)) {
     const PageLayout& layout = cache->page_layout();
+    prefills_.assign(layout.groups(), kernels_ == CudaKernels::fastest);
     for (int i = 0; i < layout.layers(); ++i) {
-      layers_.push_back(layer_of(layout, cache->slot_layout(), i));
+      const Layer layer = layer_of(layout, cache->slot_layout(), i);
+      if (!prefill_takes(layer.k_format, layer.place.head_dim)) prefills_[layer.group] = false;
+      layers_.push_back(layer);
     }
   }
   ~DeviceAttention() override {
@@ -108,10 +111,10 @@ class DeviceAttention final : public CudaAttention {
   void add_tiles(const SequenceStep& from, int table);
   void add_table(const SequenceStep& from, int group, int table);
   [[nodiscard]] PlanView view(int group) const;
-  [[nodiscard]] bool in_tiles(const SequenceStep& step) const {
-    return kernels_ == CudaKernels::with_prefill && step.count >= prefill_rows_min;
+  [[nodiscard]] static bool in_tiles(const SequenceStep& step) {
+    return step.count >= prefill_rows_min;
   }
-  Status attend_fast(const PrefillJob& job, CudaStream stream, bool* done);
+  Status attend_fast(const PrefillJob& job, bool prefill, CudaStream stream, bool* done);
   // Of the blocks that so many steps and rows can fill.
   [[nodiscard]] int filled_max() const { return steps_ + rows_ / block_tokens; }
   // The part of the plan that begins there, in pinned memory.
@@ -129,6 +132,7 @@ class DeviceAttention final : public CudaAttention {
   uint8_t* host_ = nullptr;
   cudaEvent_t sent_ = nullptr;
   std::vector<Layer> layers_;
+  std::vector<bool> prefills_;  // groups whose layers all have a prefill kernel
   int steps_ = 0;
   int rows_ = 0;
   int filled_ = 0;
@@ -176,7 +180,8 @@ void DeviceAttention::add_units(const SequenceStep& from, int group) {
     for (int i = 0; i < from.count; ++i) {
       const auto position = static_cast<int>(from.first) + i;
       const RowUnits units = RowUnits::of(position, window, cache_->sink_blocks());
-      to[i + 1] = to[i] + (in_tiles(from) ? 0 : units.count(sealed_units));
+      const bool tiled = prefills_[group] && in_tiles(from);
+      to[i + 1] = to[i] + (tiled ? 0 : units.count(sealed_units));
     }
   }
 }
@@ -297,21 +302,24 @@ Status DeviceAttention::attend(int layer, const AttentionParams& params, Element
                          at.k_parameters};
   bool done = false;
   if (kernels_ != CudaKernels::plain && params.window == cache_->page_layout().window(at.group)) {
-    KVART_RETURN_IF_ERROR(attend_fast({job, at.k_bytes, at.v_bytes}, stream, &done));
+    KVART_RETURN_IF_ERROR(
+        attend_fast({job, at.k_bytes, at.v_bytes}, prefills_[at.group], stream, &done));
   }
   return done ? Status{} : status_of(launch_plain(job, stream_of(stream)), "attend");
 }
 
 // In a graph everything is launched that a plan of so many steps and rows may need.
-Status DeviceAttention::attend_fast(const PrefillJob& job, CudaStream stream, bool* done) {
+Status DeviceAttention::attend_fast(const PrefillJob& job, bool prefill, CudaStream stream,
+                                    bool* done) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   KVART_RETURN_IF_ERROR(status_of(cudaStreamIsCapturing(stream_of(stream), &capture), "attend"));
   const bool captured = capture != cudaStreamCaptureStatusNone;
-  const bool has_tiles = captured && kernels_ == CudaKernels::with_prefill && rows_ > steps_;
-  const int tiles = has_tiles ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
+  const int some = captured && rows_ > steps_ ? PlanMemory::tiles_max(steps_, rows_) : tiles_;
+  const int tiles = prefill ? some : 0;
+  const int short_rows = prefill ? short_rows_ : rows_;
   cudaError_t error = cudaSuccess;
   *done = tiles == 0 || launch_prefill_attention(job, tiles, stream_of(stream), &error);
-  if (!*done || (!captured && short_rows_ == 0)) return status_of(error, "attend");
+  if (!*done || (!captured && short_rows == 0)) return status_of(error, "attend");
   KVART_RETURN_IF_ERROR(status_of(error, "attend"));
   *done = launch_decode_attention(
       job.attend, multiprocessors_, reinterpret_cast<float*>(workspace_ + memory_.partial),

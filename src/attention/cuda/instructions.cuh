@@ -51,6 +51,12 @@ __device__ inline float exp2_approximate(float x) {
   return y;
 }
 
+__device__ inline float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Two e4m3 of the low half of x, as f16, and of the high half.
 __device__ inline uint32_t halves_of_low_e4m3(uint32_t x) {
   uint32_t y;

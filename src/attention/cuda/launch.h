@@ -46,7 +46,10 @@ struct PrefillJob {
   int v_bytes;
 };
 
-// The rows that are in tiles. False: it does not take that job.
+// Whether there is a prefill kernel for layers of that K format and head_dim.
+bool prefill_takes(int k_format, int head_dim);
+
+// The rows that are in tiles. False: it does not take that job: queries of f32, or another layer.
 bool launch_prefill_attention(const PrefillJob& job, int tiles, cudaStream_t stream,
                               cudaError_t* error);
 

@@ -1,491 +1,501 @@
-// Prefill attention: 64 queries of one block of a sequence at a time, for two query heads of a KV
-// head, against one block of keys after the other. Any V goes with any K but those with several
-// scales for a token: codes, or the rows of blocks in full precision, become tiles of f16 in shared
-// memory once for all of these queries.
+// Prefill attention: the queries of one to four blocks of a sequence, for up to four query heads of
+// a KV head, against one block of keys after the other. One warpgroup turns keys and values,
+// whatever their formats, into tiles of f16 in shared memory, once for all of these queries; each
+// of two others multiplies two sets of 64 queries with them, and while it works on the scores of
+// one set, products of the other are under way.
+#include <climits>
+
 #include "attention/cuda/elements.cuh"
 #include "attention/cuda/launch.h"
-#include "attention/cuda/tiles.cuh"
-#include "kvart_format_headers.inc"
+#include "attention/cuda/prefill_blocks.cuh"
 
 namespace kvart::cuda {
 
 namespace {
 
-constexpr int heads_at_once = 2;
-constexpr int warps = 4 * heads_at_once;  // of 16 queries each
-constexpr int threads = 32 * warps;
-constexpr float log2_e = 1.44269504f;
+constexpr int threads = (query_groups + 1) * warpgroup_threads;
 
-// A tile of 64 rows of d f16, 16 bytes of which stay together; those of a row are in an order that
-// depends on the row, so that a column of them lies in different banks.
-template <int d>
-struct Tile {
-  static constexpr int bytes = 64 * d * 2;
+// How the query heads of a KV head and a sequence's tiles make sets.
+struct Sharing {
+  int heads;       // of a block of threads
+  int tiles;       // of a block of threads, all of one sequence and one after the other
+  int heads_sets;  // blocks of threads for the heads of a KV head
 
-  __device__ static int place(int row, int chunk) { return row * 2 * d + (chunk ^ (row & 7)) * 16; }
-};
-
-// Shared memory: what was copied of two blocks, two pairs of tiles, and parameters of their keys.
-template <int d>
-struct Memory {
-  static constexpr int side_bytes = Tile<d>::bytes;  // codes and parameters take no more
-  static constexpr int pair_bytes = 2 * side_bytes;
-  static constexpr int parameter_bytes = 8 * d;
-  static constexpr int bytes = 4 * pair_bytes + 2 * parameter_bytes;
-};
-
-// What of sealed keys is not in their tile, so that nothing but products with it is rounded: scales
-// of tokens, which scores are multiplied by; or of channels the minima, and scales times the middle
-// of the codes, whose products with a query are the same for all tokens of a group.
-struct KeyRule {
-  bool taken;  // false: there is no rule for them here
-  bool by_token;
-  int channel_groups;
-  int centre;
-};
-
-template <class Values>
-constexpr KeyRule key_rule() {
-  const bool by_channel = Values::axis == ScaleAxis::channel;
-  const bool by_token = Values::axis == ScaleAxis::token;
-  return {!by_token || Values::group >= 256, by_token, by_channel ? 64 / Values::group : 0,
-          by_channel ? 1 << (Values::code_bits - 1) : 0};
-}
-
-constexpr KeyRule key_rules[] = {
-#define KVART_FORMAT(name) key_rule<isa_cuda::name::Values>(),
-#include "kvart_formats.inc"
-#undef KVART_FORMAT
-};
-
-// Codes where they lie in a half become whole numbers, less `zero`.
-__device__ inline uint32_t whole(uint32_t x, int shift, int zero) {
-  const uint32_t factor = (0x3c00u - (shift << 10)) * 0x00010001u;
-  const float taken = -static_cast<float>((1024 >> shift) + zero);
-  const uint32_t added = halves_of(taken, taken);
-  x |= 0x64006400u;
-  const __half2 y =
-      __hfma2(*reinterpret_cast<const __half2*>(&x), *reinterpret_cast<const __half2*>(&factor),
-              *reinterpret_cast<const __half2*>(&added));
-  return *reinterpret_cast<const uint32_t*>(&y);
-}
-
-__device__ inline uint32_t product_and_sum(uint32_t a, uint32_t b, uint32_t c) {
-  const __half2 y =
-      __hfma2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b),
-              *reinterpret_cast<const __half2*>(&c));
-  return *reinterpret_cast<const uint32_t*>(&y);
-}
-
-// Two codes as numbers, those of keys about their rule's centre. step: of the order of codes.
-template <class Values, int d, bool keys>
-__device__ inline uint32_t numbers(uint32_t x, int step) {
-  using Order = Codes<Values::kind, Values::code_bits, d>;
-  constexpr int centre = keys ? key_rule<Values>().centre : 0;
-  if constexpr (Values::kind == CodeKind::planes && Values::code_bits < 8) {
-    return whole(x, Order::large * (step % Order::parts), Values::zero + centre);
-  } else {
-    return centre > 0 ? difference(x, halves_of(centre, centre)) : x;
+  static Sharing of(int group) {
+    const int heads_sets = (group + sets - 1) / sets;
+    const int heads = (group + heads_sets - 1) / heads_sets;
+    return {heads, sets / heads, heads_sets};
   }
+};
+
+__device__ inline QuerySet query_set(const AttendJob& job, const Run& run, const Sharing& sharing,
+                                     int first_head, int heads, int index) {
+  const int tile = index / sharing.heads;
+  const int head = index % sharing.heads;
+  if (tile >= run.tiles() || head >= heads) return {first_head, 0, 0, -64};
+  const PlannedTile at = job.plan.tiles[run.first + tile];
+  return {first_head + head, at.row, at.count, at.position};
 }
 
-// One side of a block to a tile: each thread takes a quarter of a row. Rows from `rows` on become
-// 0.
-template <class Values, int d, bool keys>
-__device__ void expand(const uint8_t* codes, const uint8_t* parameters, int rows, uint8_t* tile) {
-  using Order = Codes<Values::kind, Values::code_bits, d>;
-  constexpr bool by_channel = Values::axis == ScaleAxis::channel;
-  constexpr bool by_token = Values::axis == ScaleAxis::token;
-  constexpr int groups = by_channel ? 64 / Values::group * d
-                                    : 64 * (by_token && Values::group < d ? d / Values::group : 1);
-  const int row = static_cast<int>(threadIdx.x) / 4;
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  uint32_t words[Order::words];
-  Order::load_row(codes + row * (d * Values::code_bits / 8), t, words);
-#pragma unroll
-  for (int s = 0; s < d / 16; ++s) {
-    const int channel = Order::base(s, t);
-    uint32_t x[2] = {numbers<Values, d, keys>(Order::first(words, s), s),
-                     numbers<Values, d, keys>(Order::second(words, s), s)};
-    [[maybe_unused]] uint32_t scale[2], minimum[2];
-    if constexpr (by_channel) {
-      const uint8_t* scales = parameters + 2 * (row / Values::group * d + channel);
-      load_four<Order>(scales, scale[0], scale[1]);
-      load_four<Order>(scales + 2 * groups, minimum[0], minimum[1]);
-    } else if constexpr (by_token) {
-      const auto* at = reinterpret_cast<const uint16_t*>(parameters) +
-                       (Values::group < d ? channel / Values::group * 64 : 0) + row;
-      scale[0] = scale[1] = at[0] * 0x00010001u;
-      if constexpr (Values::has_minimum) minimum[0] = minimum[1] = at[groups] * 0x00010001u;
+// Queries as f16, rows that aren't there as 0.
+template <int d>
+__device__ void load_queries(const AttendJob& job, const QuerySet& set, int thread, uint8_t* tile) {
+  constexpr int pieces = d / 8;
+#pragma unroll 2
+  for (int i = 0; i < 64 * pieces / warpgroup_threads; ++i) {
+    const int row = (i * warpgroup_threads + thread) / pieces;
+    const int piece = (i * warpgroup_threads + thread) % pieces;
+    uint2 x[2] = {};
+    if (row < set.count) {
+      const size_t at = (static_cast<size_t>(set.row + row) * job.params.q_heads + set.head) * d;
+      const auto* from = reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(job.q) + at);
+      x[0] = from[2 * piece];
+      x[1] = from[2 * piece + 1];
     }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if constexpr (keys && by_channel) {
-        x[i] = product(x[i], scale[i]);
-      } else if constexpr (Values::has_minimum) {
-        x[i] = product_and_sum(x[i], scale[i], minimum[i]);
-      } else if constexpr (by_token && !keys) {
-        x[i] = product(x[i], scale[i]);
-      }
+    uint4 y = {x[0].x, x[0].y, x[1].x, x[1].y};
+    if (job.type == Element::bf16) {
+      y = {halves_of_bfloats(y.x), halves_of_bfloats(y.y), halves_of_bfloats(y.z),
+           halves_of_bfloats(y.w)};
     }
-    uint2 four = {Order::interleaved ? bytes_of<0x5410>(x[0], x[1]) : x[0],
-                  Order::interleaved ? bytes_of<0x7632>(x[0], x[1]) : x[1]};
-    if (row >= rows) four = {0, 0};
-    *reinterpret_cast<uint2*>(tile + Tile<d>::place(row, channel / 8) + channel % 8 * 2) = four;
+    *reinterpret_cast<uint4*>(tile + ValueTile<d>::place(row, piece)) = y;
   }
 }
 
-enum Index {
-#define KVART_FORMAT(name) index_##name,
-#include "kvart_formats.inc"
-#undef KVART_FORMAT
-};
-
-// format < 0: rows in full precision.
-template <int d, bool keys>
-__device__ void expand_side(int format, const uint8_t* side, int parameters, int rows,
-                            uint8_t* tile) {
-  switch (format) {
-#define KVART_FORMAT(name) \
-  case index_##name:       \
-    return expand<isa_cuda::name::Values, d, keys>(side, side + parameters, rows, tile);
-#include "kvart_formats.inc"
-#undef KVART_FORMAT
-    default:
-      return expand<isa_cuda::f16::Values, d, keys>(side, nullptr, rows, tile);
-  }
-}
-
-// The blocks that a tile's queries see, as they come into shared memory.
+// What a thread has of a set: as products leave it, rows g and g + 8 of its warp's 16.
 template <int d>
-class Blocks {
- public:
-  __device__ Blocks(const PrefillJob& job, const KeyRule& rule, const PlannedTile& tile,
-                    int kv_head, uint8_t* memory, uint64_t* barriers)
-      : job_(&job),
-        rule_(rule),
-        tile_(tile),
-        kv_head_(kv_head),
-        memory_(memory),
-        barriers_(barriers) {}
-
-  // By one thread. i: since the first block that is seen.
-  __device__ void send(int block, int i) const {
-    const AttendJob& attend = job_->attend;
-    const LayerPlace& place = attend.place;
-    const BlockAddress at = attend.plan.table[tile_.table + block];
-    uint8_t* to = memory_ + i % 2 * Memory<d>::pair_bytes;
-    uint64_t* barrier = barriers_ + i % 2;
-    const bool full = is_full(block);
-    const uint8_t* k = full ? at.slot + place.slot_k + kv_head_ * place.slot_stride
-                            : at.page + place.page_k + kv_head_ * place.page_stride;
-    const uint8_t* v = full ? at.slot + place.slot_v + kv_head_ * place.slot_stride
-                            : at.page + place.page_v + kv_head_ * place.page_stride;
-    const int k_bytes = full ? Tile<d>::bytes : job_->k_bytes;
-    const int v_bytes = full ? Tile<d>::bytes : job_->v_bytes;
-    barrier_expect(barrier, k_bytes + v_bytes);
-    // Other tiles read the same blocks.
-    bulk_copy(to, k, k_bytes, barrier, evict_normally());
-    bulk_copy(to + Memory<d>::side_bytes, v, v_bytes, barrier, evict_normally());
-  }
-
-  // By all threads, into pair i % 2 of the tiles.
-  __device__ void expand_pair(int block, int i) const {
-    const AttendJob& attend = job_->attend;
-    barrier_wait(barriers_ + i % 2, i / 2 & 1);
-    const uint8_t* from = memory_ + i % 2 * Memory<d>::pair_bytes;
-    uint8_t* to = pair(i);
-    const bool full = is_full(block);
-    const int rows = full ? tile_.position + tile_.count - block * 64 : 64;
-    expand_side<d, true>(full ? -1 : attend.k_format, from, attend.k_parameters, rows, to);
-    expand_side<d, false>(full ? -1 : attend.v_format, from + Memory<d>::side_bytes,
-                          attend.v_parameters, rows, to + Memory<d>::side_bytes);
-    const int bytes = rule_.by_token ? 2 * 64 : 4 * d * rule_.channel_groups;
-    const int at = 16 * static_cast<int>(threadIdx.x);
-    if (!full && at < bytes) {
-      *reinterpret_cast<uint4*>(parameters(i) + at) =
-          *reinterpret_cast<const uint4*>(from + attend.k_parameters + at);
-    }
-  }
-
-  __device__ uint8_t* pair(int i) const { return memory_ + (2 + i % 2) * Memory<d>::pair_bytes; }
-  __device__ uint8_t* parameters(int i) const {
-    return memory_ + 4 * Memory<d>::pair_bytes + i % 2 * Memory<d>::parameter_bytes;
-  }
-  __device__ bool is_full(int block) const {
-    return block == tile_.position / 64 || block < job_->attend.sink_blocks;
-  }
-
- private:
-  const PrefillJob* job_;
-  KeyRule rule_;
-  PlannedTile tile_;
-  int kv_head_;
-  uint8_t* memory_;
-  uint64_t* barriers_;
-};
-
-// What a warp has of its 16 queries. Thread 4 g + t: queries g and g + 8, of every 8 channels 2 t
-// and 2 t + 1.
-template <int d>
-struct Queries {
-  uint32_t q[d / 16][4];
-  float o[d / 8][4];
+struct SetState {
+  int position;  // of the first query
+  float o[d / 2];
   float maximum[2];
   float sum[2];  // of this thread's keys
 
-  // first: the row of query 0; so many of its queries there are.
-  __device__ void load(const AttendJob& job, int first, int count, int head) {
-    const int g = threadIdx.x % 32 / 4;
-    const int t = threadIdx.x % 4;
+  __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = g + 8 * half;
-      const size_t row = static_cast<size_t>(first + query) * job.params.q_heads + head;
-      const auto* from =
-          reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(job.q) + row * d) + t;
-#pragma unroll
-      for (int s = 0; s < d / 16; ++s) {
-        uint32_t x = query < count ? from[8 * s] : 0u;
-        uint32_t y = query < count ? from[8 * s + 4] : 0u;
-        if (job.type == Element::bf16) {
-          x = halves_of_bfloats(x);
-          y = halves_of_bfloats(y);
-        }
-        q[s][half] = x;
-        q[s][half + 2] = y;
-      }
-      maximum[half] = -INFINITY;
-      sum[half] = 0.0f;
-    }
-#pragma unroll
-    for (auto& tile : o) {
-#pragma unroll
-      for (float& x : tile) x = 0.0f;
-    }
+    for (int i = 0; i < d / 2; ++i) o[i] = 0.0f;
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
   }
-
-  // What a group of channels' scales and minima adds to the scores of queries g and g + 8: one
-  // product, whose even columns are the minima and whose odd ones are the scales.
-  __device__ void offsets(const uint8_t* parameters, const KeyRule& rule, int group,
-                          float (&out)[2]) const {
-    const int g = threadIdx.x % 32 / 4;
-    const int t = threadIdx.x % 4;
-    const uint8_t* from =
-        parameters + 2 * d * (group + (g % 2 == 0 ? rule.channel_groups : 0)) + 4 * t;
-    float sum[4] = {};
+  __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
 #pragma unroll
-    for (int s = 0; s < d / 16; ++s) {
-      const auto* at = reinterpret_cast<const uint32_t*>(from + 32 * s);
-      multiply(sum, q[s][0], q[s][1], q[s][2], q[s][3], at[0], at[4]);
-    }
-    const auto centre = static_cast<float>(rule.centre);
-    out[0] = fmaf(sum[1], centre, sum[0]);
-    out[1] = fmaf(sum[3], centre, sum[2]);
-  }
-
-  // Of 64 keys, in powers of 2: element e of tile n is key 8 n + 2 t + e % 2 of query g + 8 (e /
-  // 2). rule: what is to be done with `parameters`.
-  __device__ void scores(const uint8_t* k, const uint8_t* parameters, const KeyRule& rule,
-                         float unit, float (&out)[8][4]) const {
-    const int lane = threadIdx.x % 32;
-    const int row = lane % 8 + lane / 16 * 8;
-    float offset[2][2] = {};
-    if (rule.channel_groups > 0) {
-      offsets(parameters, rule, 0, offset[0]);
-      offsets(parameters, rule, rule.channel_groups - 1, offset[1]);
-    }
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) out[n][e] = out[n + 1][e] = offset[n / 4][e / 2];
-#pragma unroll
-      for (int s = 0; s < d / 16; ++s) {
-        uint32_t b[4];
-        load_matrices(k + Tile<d>::place(8 * n + row, 2 * s + lane / 8 % 2), b);
-        multiply(out[n], q[s][0], q[s][1], q[s][2], q[s][3], b[0], b[1]);
-        multiply(out[n + 1], q[s][0], q[s][1], q[s][2], q[s][3], b[2], b[3]);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      float2 scale = {1.0f, 1.0f};
-      if (rule.by_token) {
-        const int key = 8 * n + 2 * (lane % 4);
-        scale = __half22float2(*reinterpret_cast<const __half2*>(parameters + 2 * key));
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) out[n][e] *= unit * (e % 2 == 0 ? scale.x : scale.y);
-    }
-  }
-
-  // Scores become probabilities, and what is there is scaled to their maximum.
-  __device__ void softmax(float (&s)[8][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = maximum[half];
-#pragma unroll
-      for (const auto& tile : s) most = fmaxf(most, fmaxf(tile[2 * half], tile[2 * half + 1]));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const float finite = most == -INFINITY ? 0.0f : most;
-      const float factor = exp2_approximate(maximum[half] - finite);
-      maximum[half] = most;
-      float added = 0.0f;
-#pragma unroll
-      for (auto& tile : s) {
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          tile[e] = exp2_approximate(tile[e] - finite);
-          added += tile[e];
-        }
-      }
-      sum[half] = fmaf(sum[half], factor, added);
-#pragma unroll
-      for (auto& tile : o) {
-        tile[2 * half] *= factor;
-        tile[2 * half + 1] *= factor;
-      }
-    }
-  }
-
-  __device__ void add(const uint8_t* v, const float (&p)[8][4]) {
-    const int lane = threadIdx.x % 32;
-    const int row = lane % 16;
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-      const uint32_t a[4] = {halves_of(p[n][0], p[n][1]), halves_of(p[n][2], p[n][3]),
-                             halves_of(p[n + 1][0], p[n + 1][1]),
-                             halves_of(p[n + 1][2], p[n + 1][3])};
-#pragma unroll
-      for (int c = 0; c < d / 8; c += 2) {
-        uint32_t b[4];
-        load_matrices_transposed(v + Tile<d>::place(8 * n + row, c + lane / 16), b);
-        multiply(o[c], a[0], a[1], a[2], a[3], b[0], b[1]);
-        multiply(o[c + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
-      }
-    }
-  }
-
-  __device__ void store(const AttendJob& job, int first, int count, int head) {
-    const int g = threadIdx.x % 32 / 4;
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float all = sum[half];
-      all += __shfl_xor_sync(~0u, all, 1);
-      all += __shfl_xor_sync(~0u, all, 2);
-      const int query = g + 8 * half;
-      if (query >= count) continue;
-      const float inverse = 1.0f / all;
-      const size_t row = static_cast<size_t>(first + query) * job.params.q_heads + head;
-#pragma unroll
-      for (int c = 0; c < d / 8; ++c) {
-        const size_t at = row * d + 8 * c + 2 * t;
-        store_element(job.type, job.out, at, o[c][2 * half] * inverse);
-        store_element(job.type, job.out, at + 1, o[c][2 * half + 1] * inverse);
-      }
-    }
+    for (int i = 0; i < d / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
 };
 
-// Soft-cap, and what the queries from `position` on don't see of the 64 keys from `key` on.
-__device__ inline void mask(const AttentionParams& params, int position, int key,
-                            float (&s)[8][4]) {
-  const float soft_cap = params.soft_cap * log2_e;
-  if (soft_cap != 0.0f) {
+// What is to be added to the scores of each half of the keys, in each of the two rows.
+struct Offsets {
+  float at[2][2];
+};
+
+template <int d, bool by_channel>
+class Attender {
+ public:
+  using Place = Memory<d>;
+  static constexpr int score_registers = by_channel ? 36 : 32;
+
+  // unit: of scores, in powers of 2.
+  __device__ Attender(const AttendJob& job, const KeyRule& rule, float unit, int group,
+                      uint8_t* memory)
+      : job_(&job),
+        rule_(rule),
+        unit_(unit),
+        group_(group),
+        thread_(static_cast<int>(threadIdx.x) % warpgroup_threads),
+        memory_(memory) {}
+
+  // stage: of all entries so far, that of this run's first one. In each round one set's scores are
+  // turned into probabilities while the other's products are under way.
+  template <class SetOf>
+  __device__ __forceinline__ void attend(const Run& run, SetOf set_of, uint32_t stage) const {
+    SetState<d> a_state;
+    SetState<d> b_state;
+    warpgroup_sync(2 + group_);  // products with earlier queries are done in all warps
+    if (thread_ < 2) query_sets()[thread_] = set_of(group_ + query_groups * thread_);
+    warpgroup_sync(2 + group_);
+    start(a_state, 0);
+    start(b_state, 1);
+    before_products();
+    warpgroup_sync(2 + group_);
+    const uint64_t a_queries = operand(queries(0), ValueTile<d>::slab_bytes);
+    const uint64_t b_queries = behind(a_queries, ValueTile<d>::bytes);
+    const int sinks = job_->sink_blocks;
+    float s[score_registers];
 #pragma unroll
-    for (auto& tile : s) {
+    for (int i = 0; i < score_registers; ++i) s[i] = 0.0f;
+    uint32_t a_p[16];
+    uint32_t b_p[16];
+    barrier_wait(barriers()->keys_full + stage % stages, stage / stages & 1);
+    a_state.clear();
+    b_state.clear();
+    hold(a_state.o);  // their zeros are there before anything is under way
+    hold(b_state.o);
+    add_scores(s, a_queries, stage);
+    products_end();
+    products_wait<0>();
+    hold(s);
+    Run::Entry entry = run.entry(run.begin, sinks);
+    probabilities(a_state, entry, stage, s, a_p);
+    hold(a_p);
+    barrier_wait(barriers()->values_full + stage % stages, stage / stages & 1);
+    // Nothing is under way where a round ends: the compiler makes waits of its own else.
+    for (int i = run.begin; i <= run.last; ++i, ++stage) {
+      add_scores(s, b_queries, stage);
+      products_end();
+      add_output(a_state.o, a_p, stage);
+      products_end();
+      products_wait<1>();
+      hold(s);
+      release(barriers()->keys_free, stage);
+      probabilities(b_state, entry, stage, s, b_p);
+      hold(b_p);
+      // Behind the last block: scores of what the tile held before, that no query sees.
+      const bool last = i == run.last;
+      const uint32_t next_at = (stage + 1) % stages;
+      const uint32_t next_phase = (stage + 1) / stages & 1;
+      if (!last) barrier_wait(barriers()->keys_full + next_at, after(b_state, next_phase));
+      products_wait<0>();
+      hold(a_state.o);
+      add_scores(s, a_queries, stage + 1);
+      products_end();
+      add_output(b_state.o, b_p, stage);
+      products_end();
+      products_wait<1>();
+      hold(s);
+      entry = last ? Run::Entry{INT_MAX / 64, true} : run.entry(i + 1, sinks);
+      probabilities(a_state, entry, stage + 1, s, a_p);
+      hold(a_p);
+      if (!last) barrier_wait(barriers()->values_full + next_at, after(a_state, next_phase));
+      products_wait<0>();
+      hold(b_state.o);
+      release(barriers()->values_free, stage);
+    }
+    store(a_state, query_sets()[0]);
+    store(b_state, query_sets()[1]);
+  }
+
+ private:
+  // In shared memory: at the end they are read again, in between they take no registers.
+  [[nodiscard]] __device__ QuerySet* query_sets() const {
+    return reinterpret_cast<QuerySet*>(memory_ + Place::query_sets) + 2 * group_;
+  }
+  [[nodiscard]] __device__ Barriers* barriers() const {
+    return reinterpret_cast<Barriers*>(memory_ + Place::barriers);
+  }
+  // x. A wait for it comes behind the probabilities: the compiler would put the end of the products
+  // that they run beside before them.
+  [[nodiscard]] __device__ static uint32_t after(const SetState<d>& state, uint32_t x) {
+    const bool never = state.sum[0] + state.sum[1] < 0.0f;
+    return never ? x ^ 1 : x;
+  }
+  [[nodiscard]] __device__ uint8_t* queries(int set) const {
+    return memory_ + (2 * group_ + set) * ValueTile<d>::bytes;
+  }
+
+  __device__ __forceinline__ void start(SetState<d>& state, int index) const {
+    const QuerySet set = query_sets()[index];
+    state.position = set.position;
+    load_queries<d>(*job_, set, thread_, queries(index));
+  }
+
+  // By each warp of the products' group.
+  __device__ __forceinline__ void release(uint64_t* free, uint32_t stage) const {
+    if (thread_ % 32 == 0) barrier_arrive(free + stage % stages);
+  }
+
+  __device__ __forceinline__ void add_scores(float (&s)[score_registers], uint64_t queries,
+                                             uint32_t stage) const {
+    const uint64_t keys =
+        operand(memory_ + Place::keys + stage % stages * KeyTile<d>::bytes, KeyTile<d>::slab_bytes);
+    // Or the compiler keeps an operand for each step, in registers that there are not.
+    asm volatile("" : "+l"(queries));
+    hold(s);
+    products_fence();
 #pragma unroll
-      for (float& x : tile) x = soft_cap * tanhf(x / soft_cap);
+    for (int step = 0; step < d / 16; ++step) {
+      multiply(s, behind(queries, step / 4 * ValueTile<d>::slab_bytes + step % 4 * 32),
+               behind(keys, step / 4 * KeyTile<d>::slab_bytes + step % 4 * 32), step > 0);
     }
   }
-  const bool window = params.window > 0 && key <= position + 15 - params.window;
-  if (key + 63 <= position && !window) return;
-  const int g = threadIdx.x % 32 / 4;
-  const int t = threadIdx.x % 4;
+
+  __device__ __forceinline__ void add_output(float (&o)[d / 2], uint32_t (&p)[16],
+                                             uint32_t stage) const {
+    const uint64_t values = operand(memory_ + Place::values + stage % stages * ValueTile<d>::bytes,
+                                    ValueTile<d>::slab_bytes);
+    hold(o);
+    hold(p);
+    products_fence();
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int behind = position + g + 8 * (e / 2) - (key + 8 * n + 2 * t + e % 2);
-      if (behind < 0 || (params.window > 0 && behind >= params.window)) s[n][e] = -INFINITY;
+    for (int step = 0; step < 4; ++step) {
+      multiply_rows(o, p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3],
+                    behind(values, step * 16 * slab_row_bytes));
     }
   }
-}
+
+  // What the products left out: offsets, and scales of tokens, by which scores are multiplied.
+  __device__ __forceinline__ Offsets offsets(const Run::Entry& entry, uint32_t stage,
+                                             float (&s)[score_registers]) const {
+    Offsets offsets = {};
+    if constexpr (by_channel) {
+      const auto centre = static_cast<float>(rule_.centre);
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float mine = entry.full ? 0.0f : fmaf(s[33 + 2 * row], centre, s[32 + 2 * row]);
+        offsets.at[0][row] = offsets.at[1][row] = mine;
+      }
+      if (rule_.channel_groups == 2) {  // one is here, the other in the next thread
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float other = __shfl_xor_sync(~0u, offsets.at[0][row], 1);
+          (thread_ % 2 == 0 ? offsets.at[1][row] : offsets.at[0][row]) = other;
+        }
+      }
+    } else if (rule_.token_scales && !entry.full) {
+      const float* scales = Place::token_scales(memory_, stage) + thread_ % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 two = *reinterpret_cast<const float2*>(scales + 8 * n);
+        s[4 * n] *= two.x;
+        s[4 * n + 1] *= two.y;
+        s[4 * n + 2] *= two.x;
+        s[4 * n + 3] *= two.y;
+      }
+    }
+    return offsets;
+  }
+
+  // tanh x = 1 - 2 / (e^2x + 1)
+  __device__ __forceinline__ void cap(Offsets& offsets, float (&s)[score_registers]) const {
+    float soft_cap = job_->params.soft_cap;
+    asm volatile("" : "+f"(soft_cap));  // what follows from it is not kept all the time
+    const float most = soft_cap / job_->params.scale;
+    const float unit = 2.0f * log2_e / most;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const float power = exp2_approximate((s[i] + offsets.at[i / 16][i / 2 % 2]) * unit);
+      s[i] = fmaf(-2.0f * most, reciprocal_approximate(power + 1.0f), most);
+    }
+    offsets = {};
+  }
+
+  // Whether queries of this set may not see all keys of a block.
+  [[nodiscard]] __device__ bool may_hide(const SetState<d>& state, const Run::Entry& entry) const {
+    const int key = entry.block * 64;
+    const int window = job_->params.window;
+    return entry.full || key + 63 > state.position ||
+           (window > 0 && key <= state.position + 63 - window);
+  }
+
+  // Where queries don't see keys of a block.
+  __device__ __forceinline__ void mask(const SetState<d>& state, const Run::Entry& entry,
+                                       float (&s)[score_registers]) const {
+    const int own = state.position / 64;
+    const bool before = entry.block < own;
+    const bool seen =
+        entry.full ? entry.block == own || (before && entry.block < job_->sink_blocks) : before;
+    const int window = job_->params.window;
+    int thread = thread_;
+    asm volatile("" : "+r"(thread));  // what follows from it is not kept all the time
+    const int behind_first =
+        state.position + thread / 32 * 16 + thread % 32 / 4 - entry.block * 64 - thread % 4 * 2;
+    const int nearest = seen ? behind_first : -128;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int distance = nearest + i / 2 % 2 * 8 - (i / 4 * 8 + i % 2);
+      if (distance < 0 || (window > 0 && distance >= window)) s[i] = -INFINITY;
+    }
+  }
+
+  // Scores become probabilities.
+  __device__ __forceinline__ void probabilities(SetState<d>& state, const Run::Entry& entry,
+                                                uint32_t stage, float (&s)[score_registers],
+                                                uint32_t (&p)[16]) const {
+    Offsets offset = offsets(entry, stage, s);
+    const bool capped = job_->params.soft_cap != 0.0f;
+    if (capped || may_hide(state, entry)) {
+      if (capped) cap(offset, s);
+      mask(state, entry, s);
+    }
+    float most[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float half[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        half[n / 4] = fmaxf(half[n / 4], fmaxf(s[4 * n + 2 * row], s[4 * n + 2 * row + 1]));
+      }
+      most[row] = fmaxf(half[0] + offset.at[0][row], half[1] + offset.at[1][row]) * unit_;
+    }
+    // A maximum may be too small by 2^8: probabilities of that size are still f16, and seldom is
+    // anything to be scaled.
+    const bool grows =
+        __any_sync(~0u, most[0] > state.maximum[0] + 8.0f || most[1] > state.maximum[1] + 8.0f);
+    if (grows) new_maximum(state, most);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float finite = state.maximum[row] == -INFINITY ? 0.0f : state.maximum[row];
+      const float added[2] = {fmaf(offset.at[0][row], unit_, -finite),
+                              fmaf(offset.at[1][row], unit_, -finite)};
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const int i = 4 * n + 2 * row;
+        const float x = exp2_approximate(fmaf(s[i], unit_, added[n / 4]));
+        const float y = exp2_approximate(fmaf(s[i + 1], unit_, added[n / 4]));
+        sum += x + y;
+        p[2 * n + row] = halves_of(x, y);
+      }
+      state.sum[row] += sum;
+    }
+  }
+
+  // most: of this thread's scores.
+  __device__ __forceinline__ void new_maximum(SetState<d>& state, const float (&most)[2]) const {
+    float factor[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float maximum = fmaxf(most[row], state.maximum[row]);
+      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+      const float finite = maximum == -INFINITY ? 0.0f : maximum;
+      factor[row] = exp2_approximate(state.maximum[row] - finite);
+      state.maximum[row] = maximum;
+      state.sum[row] *= factor[row];
+    }
+    state.scale_output(factor);
+  }
+
+  __device__ __forceinline__ void store(const SetState<d>& state, const QuerySet& set) const {
+    int thread = thread_;
+    asm volatile("" : "+r"(thread));  // what follows from it is not kept all the time
+    const int first = thread / 32 * 16 + thread % 32 / 4;
+    float inverse[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float all = state.sum[row];
+      all += __shfl_xor_sync(~0u, all, 1);
+      all += __shfl_xor_sync(~0u, all, 2);
+      inverse[row] = 1.0f / all;
+    }
+    const size_t query_stride = static_cast<size_t>(job_->params.q_heads) * d;
+    auto* to = static_cast<uint16_t*>(job_->out) + (set.row + first) * query_stride + set.head * d +
+               thread % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < d / 4; ++i) {
+      const int row = i % 2;
+      const float x = state.o[2 * i] * inverse[row];
+      const float y = state.o[2 * i + 1] * inverse[row];
+      if (first + 8 * row < set.count) {
+        *reinterpret_cast<uint32_t*>(to + 8 * row * query_stride + i / 2 * 8) =
+            job_->type == Element::bf16 ? bfloats_of(x, y) : halves_of(x, y);
+      }
+    }
+  }
+
+  __device__ static uint32_t bfloats_of(float low, float high) {
+    const __nv_bfloat162 c = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&c);
+  }
+
+  const AttendJob* job_;
+  KeyRule rule_;
+  float unit_;
+  int group_;
+  int thread_;
+  uint8_t* memory_;
+};
 
 template <int d>
-__global__ void __launch_bounds__(threads, 1) prefill(PrefillJob job, KeyRule sealed_rule) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ uint64_t barriers[2];
-  const AttendJob& attend = job.attend;
-  // The last tiles have most to do: they come first.
-  const PlannedTile tile = attend.plan.tiles[gridDim.x - 1 - blockIdx.x];
-  if (tile.count == 0) return;
-  if (threadIdx.x < 2) barrier_init(&barriers[threadIdx.x]);
+__device__ uint8_t* start_memory(uint8_t* allocated) {
+  uint8_t* memory = allocated + (1024 - shared_address(allocated) % 1024) % 1024;
+  if (threadIdx.x < stages) {
+    auto* barriers = reinterpret_cast<Barriers*>(memory + Memory<d>::barriers);
+    constexpr int readers = query_groups * warpgroup_threads / 32;
+    barrier_init(barriers->came + threadIdx.x, 1);
+    barrier_init(barriers->keys_full + threadIdx.x, warpgroup_threads);
+    barrier_init(barriers->keys_free + threadIdx.x, readers);
+    barrier_init(barriers->values_full + threadIdx.x, warpgroup_threads);
+    barrier_init(barriers->values_free + threadIdx.x, readers);
+  }
   before_bulk_copies();
   __syncthreads();
-  const int group = attend.params.q_heads / attend.place.kv_heads;
-  const int pairs = (group + heads_at_once - 1) / heads_at_once;
-  const int kv_head = static_cast<int>(blockIdx.y) / pairs;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int in_group = static_cast<int>(blockIdx.y) % pairs * heads_at_once + warp / 4;
-  const int first_query = 16 * (warp % 4);
-  const bool used = in_group < group && first_query < tile.count;
-  const int head = kv_head * group + (used ? in_group : 0);
-  const int count = used ? tile.count - first_query : 0;
-  const int window = attend.params.window;
-  const int begin = window > 0 && tile.position >= window ? (tile.position - window + 1) / 64 : 0;
-  const int blocks = tile.position / 64 + 1 - begin;
-  const Blocks<d> coming(job, sealed_rule, tile, kv_head, memory, barriers);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 && i < blocks; ++i) coming.send(begin + i, i);
+  return memory;
+}
+
+template <int d, bool by_channel>
+__global__ void __launch_bounds__(threads, 1)
+    prefill(const __grid_constant__ PrefillJob job, KeyRule rule, Sharing sharing, float unit,
+            int tiles) {
+  extern __shared__ __align__(1024) uint8_t allocated[];
+  uint8_t* memory = start_memory<d>(allocated);
+  // The last tiles have most to do: they come first.
+  const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * sharing.tiles;
+  // The same in all threads of a warp, which the compiler is not to find out by itself.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / warpgroup_threads, 0);
+  const auto kv_head = static_cast<int>(blockIdx.y);
+  const auto for_all_runs = [&](auto take) {
+    const int end = min(begin + sharing.tiles, tiles);
+    uint32_t stage = 0;
+    for (int at = begin; at < end && job.attend.plan.tiles[at].count > 0;) {
+      const Run run(job.attend, at, end);
+      take(run, stage);
+      stage += run.entries();
+      at += run.tiles();
+    }
+  };
+  if (warpgroup == query_groups) {
+    fewer_registers<expand_registers>();
+    const Expander<d, by_channel> expander(job, rule, kv_head, memory);
+    for_all_runs([&](const Run& run, uint32_t stage) { expander.expand(run, stage); });
+  } else {
+    more_registers<query_registers>();
+    const Attender<d, by_channel> attender(job.attend, rule, unit, warpgroup, memory);
+    for_all_runs([&](const Run& run, uint32_t stage) {
+      const int group = job.attend.params.q_heads / job.attend.place.kv_heads;
+      const int in_group = static_cast<int>(blockIdx.x) * sharing.heads;
+      const int heads = min(sharing.heads, group - in_group);
+      const int first_head = kv_head * group + in_group;
+      const auto set_of = [&](int index) {
+        return query_set(job.attend, run, sharing, first_head, heads, index);
+      };
+      attender.attend(run, set_of, stage);
+    });
   }
-  Queries<d> queries;
-  queries.load(attend, tile.row + first_query, count, head);
-  const float unit = attend.params.scale * log2_e;
-  for (int i = 0; i < blocks; ++i) {
-    coming.expand_pair(begin + i, i);
-    __syncthreads();
-    if (threadIdx.x == 0 && i + 2 < blocks) coming.send(begin + i + 2, i + 2);
-    if (!used) continue;
-    float s[8][4];
-    const KeyRule rule = coming.is_full(begin + i) ? KeyRule{} : sealed_rule;
-    queries.scores(coming.pair(i), coming.parameters(i), rule, unit, s);
-    mask(attend.params, tile.position + first_query, (begin + i) * 64, s);
-    queries.softmax(s);
-    queries.add(coming.pair(i) + Memory<d>::side_bytes, s);
-  }
-  queries.store(attend, tile.row + first_query, count, head);
+}
+
+template <int d, bool by_channel>
+cudaError_t launch(const PrefillJob& job, int tiles, cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      prefill<d, by_channel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory<d>::allocated);
+  if (error != cudaSuccess) return error;
+  const int kv_heads = job.attend.place.kv_heads;
+  const Sharing sharing = Sharing::of(job.attend.params.q_heads / kv_heads);
+  const dim3 grid(sharing.heads_sets, kv_heads, (tiles + sharing.tiles - 1) / sharing.tiles);
+  prefill<d, by_channel><<<grid, threads, Memory<d>::allocated, stream>>>(
+      job, key_rules[job.attend.k_format], sharing, job.attend.params.scale * log2_e, tiles);
+  return cudaGetLastError();
 }
 
 template <int d>
-cudaError_t launch(const PrefillJob& job, int tiles, cudaStream_t stream) {
-  const cudaError_t error = cudaFuncSetAttribute(
-      prefill<d>, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory<d>::bytes);
-  if (error != cudaSuccess) return error;
-  const int kv_heads = job.attend.place.kv_heads;
-  const int group = job.attend.params.q_heads / kv_heads;
-  const dim3 grid(tiles, kv_heads * ((group + heads_at_once - 1) / heads_at_once));
-  prefill<d><<<grid, threads, Memory<d>::bytes, stream>>>(job, key_rules[job.attend.k_format]);
-  return cudaGetLastError();
+cudaError_t launch_any(const PrefillJob& job, int tiles, cudaStream_t stream) {
+  return key_rules[job.attend.k_format].channel_groups > 0 ? launch<d, true>(job, tiles, stream)
+                                                           : launch<d, false>(job, tiles, stream);
 }
 
 }  // namespace
 
+bool prefill_takes(int k_format, int head_dim) {
+  return key_rules[k_format].taken && (head_dim == 64 || head_dim == 128);
+}
+
 bool launch_prefill_attention(const PrefillJob& job, int tiles, cudaStream_t stream,
                               cudaError_t* error) {
-  if (job.attend.type == Element::f32 || !key_rules[job.attend.k_format].taken) return false;
-  switch (job.attend.place.head_dim) {
-    case 64:
-      *error = launch<64>(job, tiles, stream);
-      return true;
-    case 128:
-      *error = launch<128>(job, tiles, stream);
-      return true;
-    default:
-      return false;
+  const AttendJob& attend = job.attend;
+  if (attend.type == Element::f32 || attend.params.scale <= 0.0f ||
+      !prefill_takes(attend.k_format, attend.place.head_dim)) {
+    return false;
   }
+  *error = attend.place.head_dim == 64 ? launch_any<64>(job, tiles, stream)
+                                       : launch_any<128>(job, tiles, stream);
+  return true;
 }
 
 }  // namespace kvart::cuda
