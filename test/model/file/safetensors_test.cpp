@@ -1,6 +1,5 @@
 // safetensors files: right ones in every arrangement, and wrong ones in every field.
 #include "model/file/safetensors.h"
-#include "rounds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+
+#include "rounds.h"
 
 namespace kvart {
 namespace {
