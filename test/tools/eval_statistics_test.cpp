@@ -169,7 +169,7 @@ DivergenceResult cut_divergence(int64_t quantized_tokens, float kl) {
   }
   result.policies[0].bytes = {100, 100};
   result.policies[0].logprobs = result.policies[1].logprobs;
-  result.model["name"] = "m";
+  result.model = {{"name", "m"}, {"fingerprint", "f"}};
   return result;
 }
 
