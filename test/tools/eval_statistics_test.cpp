@@ -351,7 +351,7 @@ TEST(Needles, APolicyIsKeptDamagedOrDestroyed) {
 // `first` of the first text and `second` of the second one. All find everything.
 NeedleResult cut_needles(int first, int second) {
   NeedleResult result;
-  result.model["name"] = "m";
+  result.model = {{"name", "m"}, {"fingerprint", "f"}};
   result.asked.contexts = {1024, 2048};
   result.asked.depths_percent = {50};
   result.policies.resize(3);
