@@ -1,6 +1,7 @@
 // Format errors, measured on the blocks that an f16 cache seals.
 #include "kvart/format_error.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cache/page_layout.h"
@@ -21,21 +22,39 @@ Result<std::unique_ptr<Session>> full_precision_session(const Model& model, int6
   return Session::create(model, options);
 }
 
-void visit_block(const PageLayout& layout, const FormatKernels& kernels,
-                 const std::vector<uint8_t>& bytes, const BlockVisitor& visit) {
+// Of a step: whole blocks, and with windows one, which a sequence holds of every layer until the
+// next step.
+size_t step_tokens(std::span<const LayerShape> shapes) {
+  const bool windows = std::any_of(shapes.begin(), shapes.end(),
+                                   [](const LayerShape& shape) { return shape.window > 0; });
+  return windows ? block_tokens : 512;
+}
+
+// bytes: of all groups of layers, one after the other.
+Status visit_block(const PageLayout& layout, const FormatKernels& kernels,
+                   const std::vector<uint8_t>& bytes, const BlockVisitor& visit) {
+  std::vector<size_t> group_starts = {0};
+  for (int group = 0; group < layout.groups(); ++group) {
+    group_starts.push_back(group_starts.back() + layout.block_bytes(group));
+  }
+  if (bytes.size() != group_starts.back()) {
+    return Error{ErrorCode::unsupported,
+                 "the model's window is so short that its K and V can't be measured"};
+  }
   std::vector<float> x(static_cast<size_t>(block_tokens) * 256);
   for (int layer = 0; layer < layout.layers(); ++layer) {
     const LayerShape& shape = layout.shape(layer);
+    const uint8_t* block = bytes.data() + group_starts[static_cast<size_t>(layout.group(layer))];
     for (int head = 0; head < shape.kv_heads; ++head) {
       for (const Side side : {Side::k, Side::v}) {
         const PageLayout::Side place =
             side == Side::k ? layout.k(layer, head) : layout.v(layer, head);
-        kernels.decode(bytes.data() + place.codes, nullptr, shape.head_dim, 0, block_tokens,
-                       x.data());
+        kernels.decode(block + place.codes, nullptr, shape.head_dim, 0, block_tokens, x.data());
         visit(layer, side, x.data(), shape.head_dim);
       }
     }
   }
+  return {};
 }
 }  // namespace
 
@@ -50,19 +69,21 @@ Status record_kv(const Model& model, std::span<const int32_t> tokens, int thread
   if (!session) return session.error();
   const auto sequence = (*session)->start(tokens, "");
   if (!sequence) return sequence.error();
-  constexpr size_t chunk = 512;
-  for (size_t at = 0; at < tokens.size(); at += chunk) {
-    const StepRequest request = {*sequence, tokens.subspan(at, std::min(chunk, tokens.size() - at)),
-                                 WantLogits::none};
-    KVART_RETURN_IF_ERROR((*session)->step({&request, 1})[0].status);
-  }
   const std::vector<LayerShape> shapes = model.config().layer_shapes;
   const std::vector<LayerFormats> formats(shapes.size(),
                                           {&open_block_format(), &open_block_format()});
   const PageLayout layout(shapes, formats);
   const FormatKernels& kernels = format_kernels(&open_block_format(), Isa::scalar);
-  for (int64_t block = 0; block < static_cast<int64_t>(tokens.size()) / block_tokens; ++block) {
-    visit_block(layout, kernels, (*session)->sealed_block(*sequence, block), visit);
+  const size_t chunk = step_tokens(shapes);
+  for (size_t at = 0; at < tokens.size(); at += chunk) {
+    const size_t end = std::min(at + chunk, tokens.size());
+    const StepRequest request = {*sequence, tokens.subspan(at, end - at), WantLogits::none};
+    KVART_RETURN_IF_ERROR((*session)->step({&request, 1})[0].status);
+    for (size_t block = at / block_tokens; block < end / block_tokens; ++block) {
+      KVART_RETURN_IF_ERROR(
+          visit_block(layout, kernels,
+                      (*session)->sealed_block(*sequence, static_cast<int64_t>(block)), visit));
+    }
   }
   return {};
 }

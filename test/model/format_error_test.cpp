@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "base/half.h"
@@ -88,6 +89,45 @@ TEST(FormatErrorFigures, AFormatThatRuinsTheLogitsSaysSoAndNamesTheLayer) {
     }
   }
   EXPECT_GE(ruined, 3);
+}
+
+// Values of each layer and side, heads and blocks in order.
+std::map<std::pair<int, Side>, std::vector<float>> recorded(const Model& model, int tokens) {
+  std::vector<int32_t> text;
+  for (int i = 0; i < tokens; ++i) text.push_back((i * 31 + i / 7) % 256);
+  std::map<std::pair<int, Side>, std::vector<float>> values;
+  const Status status = record_kv(model, text, 1, [&](int layer, Side side, const float* x, int d) {
+    std::vector<float>& all = values[{layer, side}];
+    all.insert(all.end(), x, x + static_cast<size_t>(block_tokens) * d);
+  });
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  return values;
+}
+
+// Layers with a window keep only the last blocks, and their bytes lie behind those of full layers.
+TEST(RecordKv, EveryBlockOfEveryLayerIsVisitedWhateverItsWindow) {
+  for (const char* name : {"gemma3", "mistral", "llama"}) {
+    SCOPED_TRACE(name);
+    auto model = Model::load(std::string(KVART_TINY_MODELS) + "/" + name, 1);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const ModelConfig& config = (*model)->config();
+    const auto all = recorded(**model, 400);
+    // What a token stores doesn't depend on those behind it, so shorter texts tell the same; in the
+    // shortest no window has been left yet.
+    for (const int tokens : {64, 128, 320}) {
+      const auto some = recorded(**model, tokens);
+      ASSERT_EQ(some.size(), 2 * config.layer_shapes.size());
+      for (const auto& [place, values] : some) {
+        const LayerShape& shape = config.layer_shapes[place.first];
+        const auto count = static_cast<size_t>(tokens * shape.head_dim * shape.kv_heads);
+        ASSERT_EQ(values.size(), count);
+        const std::vector<float>& longer = all.at(place);
+        ASSERT_EQ(longer.size(), static_cast<size_t>(384 * shape.head_dim * shape.kv_heads));
+        EXPECT_TRUE(std::equal(values.begin(), values.end(), longer.begin()))
+            << "layer " << place.first;
+      }
+    }
+  }
 }
 
 }  // namespace
