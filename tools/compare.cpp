@@ -188,6 +188,14 @@ void add_notes(const ReportFile& a, const ReportFile& b, const Comparison& compa
       report.notes.push_back(
           fmt::format("{}: versions {} and {}", left->schema, left->version, right->version));
     }
+    // What was free isn't an option, so the hashes don't tell.
+    if (left->kv_memory_bytes != right->kv_memory_bytes && left->kv_memory_bytes > 0 &&
+        right->kv_memory_bytes > 0) {
+      report.notes.push_back(fmt::format(
+          "{}: A was measured with {} of cache memory, B with {}: more memory holds more "
+          "sequences; give both the same --kv-memory",
+          left->schema, gigabytes(left->kv_memory_bytes), gigabytes(right->kv_memory_bytes)));
+    }
     if (left->hashes.empty() && right->hashes.empty()) {
       report.notes.push_back(left->schema +
                              ": has no hashes; whether both are about the same "

@@ -123,6 +123,17 @@ class Compare(Case):
         self.assertFalse(other["verdict"]["same_build"])
         self.assertIn("different builds of Kvart: A by 0a0a, B by 0b0b", text)
 
+    def test_other_cache_memory_is_said(self):
+        a, b = [self.report(f"{memory}.json", DIVERGENCE, inputs={"kv_memory_bytes": memory})
+                for memory in (10**9, 2 * 10**9)]
+        unknown = self.report("no.json", DIVERGENCE)
+        for left, right, times in ((a, b, 1), (a, a, 0), (unknown, b, 0)):
+            done = run("compare", left, right)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.count("give both the same --kv-memory"), times)
+        self.assertIn("A was measured with 1.00 GB of cache memory, B with 2.00 GB",
+                      run("compare", a, b).stdout)
+
     def test_the_build_is_that_of_the_program_that_ran(self):
         config = self.write("config.json", json.dumps(LLAMA))
         other = self.folder / "kvart"

@@ -74,6 +74,9 @@ Result<ReportData> read_report(const Json& json, const std::string& where) {
   // Another build is what one compares for: no obstacle, as another model is.
   report.build = text_of(report.hashes, "build");
   report.hashes.erase("build");
+  const Json inputs = json.value("inputs", Json());
+  const Json memory = inputs.is_object() ? inputs.value("kv_memory_bytes", Json()) : Json();
+  if (memory.is_number()) report.kv_memory_bytes = memory.get<double>();
   const Json row_keys = json.value("row_keys", Json::object());
   if (!row_keys.is_object()) return bad(where, "row_keys isn't an object");
   for (const auto& [key, names] : row_keys.items()) {

@@ -23,6 +23,7 @@ struct ReportData {
   bool incomplete = false;
   std::string build;              // its hash; empty: not known
   nlohmann::ordered_json hashes;  // the others; an object; may be empty
+  double kv_memory_bytes = 0;     // of the caches that were measured; 0: not said
   std::vector<TableData> tables;
 
   [[nodiscard]] const TableData* table(std::string_view key) const;
