@@ -11,7 +11,8 @@ import unittest
 
 from cli import KVART, TinyModelCase, run
 
-SECTIONS = ["bytes", "gain", "plan", "eval-needle", "eval-divergence", "eval-sensitivity"]
+SECTIONS = ["bytes", "gain", "plan", "eval-needle", "eval-divergence", "keys",
+            "eval-sensitivity"]
 
 
 class Report(TinyModelCase):

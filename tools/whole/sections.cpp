@@ -8,9 +8,11 @@
 #include "tools/bytes_report.h"
 #include "tools/eval/divergence.h"
 #include "tools/eval/needle.h"
+#include "tools/eval/running.h"
 #include "tools/eval/sensitivity.h"
 #include "tools/gain/arithmetic.h"
 #include "tools/gain/gain.h"
+#include "tools/key_errors.h"
 #include "tools/plan_inputs.h"
 
 namespace kvart::tools {
@@ -20,6 +22,8 @@ constexpr int64_t gain_contexts[] = {1024, 4096, 16384, 32768};
 constexpr int64_t short_contexts[] = {1024, 2048};
 // Tokens of the text in a run that has little time.
 constexpr int64_t short_text_tokens = 1024;
+// Of which the keys are looked at: four blocks.
+constexpr int64_t key_tokens = 4 * block_tokens;
 
 // The contexts that the model was made for; the longest one of `wanted` may be that itself.
 std::vector<int64_t> contexts_of(const Model& model, std::span<const int64_t> wanted) {
@@ -133,6 +137,24 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   return divergence_report(*result);
 }
 
+Result<Report> keys_section(SectionInput& input, Watch& /*watch*/) {
+  auto text = read_evaluation_text("");
+  if (!text.ok()) return text.error();
+  auto tokens = tokens_of_text(input.model, text->text);
+  if (!tokens.ok()) return tokens.error();
+  const ModelConfig& config = input.model.config();
+  const int64_t most =
+      config.context_length == 0 ? key_tokens : std::min(config.context_length, key_tokens);
+  if (static_cast<int64_t>(tokens->size()) > most) tokens->resize(static_cast<size_t>(most));
+  const auto errors = measure_format_errors(input.model, *tokens, input.options.threads);
+  if (!errors.ok()) return errors.error();
+  const auto keys = key_errors(*errors, config, input.options.caches.policies);
+  if (!keys.ok()) return keys.error();
+  if (keys->empty()) return Error{ErrorCode::invalid_argument, "no policy quantizes K"};
+  return key_errors_report(config, *keys,
+                           static_cast<int64_t>(tokens->size()) / block_tokens * block_tokens);
+}
+
 Result<Report> needle_section(SectionInput& input, Watch& watch) {
   NeedleOptions options;
   options.policies = input.options.caches.policies;
@@ -171,7 +193,8 @@ constexpr SectionKind kinds[] = {
     {"plan", "What bytes alone would allow", 0, plan_section},
     {"needle", "What it costs: facts in a long text", 0.32, needle_section},
     {"divergence", "What it costs: divergence from full precision", 0.16, divergence_section},
-    {"sensitivity", "K against V", 0.20, sensitivity_section},
+    {"keys", "What formats lose of the keys", 0.02, keys_section},
+    {"sensitivity", "K against V", 0.18, sensitivity_section},
 };
 
 }  // namespace

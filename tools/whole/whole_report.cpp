@@ -78,6 +78,18 @@ bool is_over(const WholeOptions& options, const SectionKind& kind, double elapse
   return !options.full && options.budget_s > 0 && kind.share > 0 && elapsed_s >= options.budget_s;
 }
 
+// What the keys' section says of layers that a format holds badly; empty: nothing.
+std::string flagged_keys(const WholeResult& result) {
+  for (const WholeSection& section : result.sections) {
+    if (section.name != "keys") continue;
+    const auto flagged = section.report.verdict_facts.find("flagged");
+    const bool any =
+        flagged != section.report.verdict_facts.end() && flagged->is_array() && !flagged->empty();
+    return any ? section.report.verdict : "";
+  }
+  return {};
+}
+
 // ~: estimated.
 Cell ratio_cell(double value, bool estimated) {
   if (value <= 0) return missing_cell();
@@ -258,6 +270,8 @@ Report whole_summary(const WholeOptions& options, const WholeResult& result) {
     set_nothing_compared(&report);
     return report;
   }
+  const std::string flagged = flagged_keys(result);
+  if (!flagged.empty()) report.notes.push_back(flagged);
   const Choice choice = choose(result.findings);
   report.verdict = whole_verdict(result.findings, choice, full);
   report.flag = policy_flag(choice.smallest != nullptr ? choice.smallest->word : full);
