@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Decode attention's table over several whole runs of bench_attention_cpu, for noisy machines.
 
-Usage: attention_rounds.py BENCH_ATTENTION_CPU [--rounds 5] [--isa avx2 amx] [options of the benchmark]
+Usage: attention_rounds.py BENCH_ATTENTION_CPU [--rounds 5] [--isa avx2 amx] [its own options]
 
-A disturbance lasts longer than the benchmark stays at one row, so its medians of passes can't remove
-it; medians over runs minutes apart can. With several instruction sets the runs take turns. A row is
-the median of its times, a share that of the bytes per second in the median of the reads with as many
-threads, of which every run measures two. `spread` is the longest time over the shortest.
+A disturbance lasts longer than the benchmark stays at one row, so its medians of passes can't
+remove it; medians over runs minutes apart can. With several instruction sets the runs take turns. A
+row is the median of its times, a share that of the bytes per second in the median of the reads with
+as many threads, of which each run measures two for each head_dim and context. `spread` is the
+longest time over the shortest.
 """
 
 import argparse
@@ -26,7 +27,7 @@ class Table:
 
     def __init__(self):
         self.heading = ""
-        self.times_us = collections.defaultdict(list)  # of (cache, head_dim, context, group, threads)
+        self.times_us = collections.defaultdict(list)  # of cache, sizes, threads
         self.layer_kilobytes = {}
         self.reads = collections.defaultdict(list)  # GB/s, of threads
 
