@@ -181,7 +181,7 @@ void DeviceAttention::add_units(const SequenceStep& from, int group) {
       const auto position = static_cast<int>(from.first) + i;
       const RowUnits units = RowUnits::of(position, window, cache_->sink_blocks());
       const bool tiled = prefills_[group] && in_tiles(from);
-      to[i + 1] = to[i] + (tiled ? 0 : units.count(sealed_units));
+      to[i + 1] = to[i] + (tiled ? 0 : row_units + units.count(sealed_units));
     }
   }
 }
