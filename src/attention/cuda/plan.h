@@ -96,7 +96,7 @@ struct PlanView {
   const PlannedTile* tiles;
   const int* filled;  // places in the table of blocks that the batch fills, -1: none
   const BlockAddress* table;
-  int* failed;       // one for each step
+  int* failed;  // one for each step
   // [unit_sizes][max_rows + 1]: of the rows before that are not in tiles, units and row_units
   const int* units;
   int units_stride;

@@ -133,14 +133,8 @@ __device__ inline Segment segment_at(const DecodeJob& job, int at, int end) {
   const int stop = before * sets + (set + 1) * units;
   const int begin = stop - units + row_units;
   const int first = max(at, begin);
-  return {row,
-          kv_head,
-          kv_head * group + in_group,
-          min(set_heads, group - in_group),
-          first,
-          first - begin,
-          max(0, min(end, stop) - first),
-          begin,
+  return {row,   kv_head,       kv_head * group + in_group,     min(set_heads, group - in_group),
+          first, first - begin, max(0, min(end, stop) - first), begin,
           stop};
 }
 
