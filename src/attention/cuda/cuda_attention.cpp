@@ -425,6 +425,7 @@ Result<CudaDevice> cuda_device() {
 uint64_t CudaAttention::workspace_bytes(const PageLayout& layout, const CudaLimits& limits,
                                         const CudaDevice& device) {
   std::vector<LayerShape> shapes;
+  shapes.reserve(static_cast<size_t>(layout.layers()));
   for (int i = 0; i < layout.layers(); ++i) shapes.push_back(layout.shape(i));
   const std::vector<LayerFormats> open(shapes.size(), {&open_block_format(), &open_block_format()});
   return PlanMemory(layout, PageLayout(shapes, open), limits, device).total_bytes();
