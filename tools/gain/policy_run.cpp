@@ -79,7 +79,8 @@ Result<PrefilledSequence> open_prefill(const Model& model, const GainOptions& op
   return sequence;
 }
 
-Status prefill(const Model& model, PrefilledSequence& sequence) {
+Status prefill(const Model& model, PrefilledSequence& sequence,
+               const std::function<bool()>& is_over) {
   Session& session = *sequence.session;
   session.release(sequence.id);
   const auto id = session.start({}, "");
@@ -89,6 +90,7 @@ Status prefill(const Model& model, PrefilledSequence& sequence) {
   const int chunk = prefill_chunk_of(model);
   double seconds = 0;
   for (int64_t at = 0; at < sequence.tokens; at += chunk) {
+    if (is_over()) return {};
     const int64_t count = std::min<int64_t>(chunk, sequence.tokens - at);
     const bool last = at + count == sequence.tokens;
     const auto took =
