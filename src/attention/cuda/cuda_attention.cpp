@@ -111,8 +111,10 @@ class DeviceAttention final : public CudaAttention {
   void add_tiles(const SequenceStep& from, int table);
   void add_table(const SequenceStep& from, int group, int table);
   [[nodiscard]] PlanView view(int group) const;
-  [[nodiscard]] static bool in_tiles(const SequenceStep& step) {
-    return step.count >= prefill_rows_min;
+  // Whether the rows of a step may be left to the prefill kernel. None of a batch with as many rows
+  // as steps, whatever their sizes: a graph of such a batch launches only the decode kernel.
+  [[nodiscard]] bool in_tiles(const SequenceStep& step) const {
+    return has_tiles_ && step.count >= prefill_rows_min;
   }
   Status attend_fast(const PrefillJob& job, bool prefill, CudaStream stream, bool* done);
   // Of the blocks that so many steps and rows can fill.
@@ -138,7 +140,8 @@ class DeviceAttention final : public CudaAttention {
   int filled_ = 0;
   int table_ = 0;
   int tiles_ = 0;
-  int short_rows_ = 0;  // that are in no tile
+  bool has_tiles_ = false;  // the batch may
+  int short_rows_ = 0;      // that are in no tile
 };
 
 PlanView DeviceAttention::view(int group) const {
@@ -227,6 +230,9 @@ Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream str
   KVART_CHECK(steps.size() <= static_cast<size_t>(limits_.max_steps), "%zu steps", steps.size());
   rows_ = filled_ = table_ = tiles_ = short_rows_ = 0;
   steps_ = static_cast<int>(steps.size());
+  int64_t rows = 0;
+  for (const SequenceStep& step : steps) rows += step.count;
+  has_tiles_ = rows > steps_;
   for (int i = 0; i < steps_; ++i) {
     const SequenceStep& step = steps[i];
     KVART_CHECK(step.first >= 0 && step.count >= 0 && step.count <= limits_.max_rows - rows_,
