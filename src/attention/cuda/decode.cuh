@@ -101,11 +101,11 @@ struct ScoreSums {
 
 // What is taken from each code before it meets its query, so that what rounding the query costs
 // grows with less: the code of value 0, or the middle of the codes, whose products with the
-// channels' scales are then added again as they are. Codes of few bits gain as much as others:
-// their scales are as much larger.
+// channels' scales are then added again as they are (fewer than 4 bits are little to begin with).
 template <class K>
 constexpr int middle_code() {
-  return K::axis == ScaleAxis::channel ? 1 << (K::code_bits - 1) : zero_code<K>();
+  const bool has_middle = K::axis == ScaleAxis::channel && K::code_bits >= 4 && K::code_bits < 8;
+  return has_middle ? 1 << (K::code_bits - 1) : zero_code<K>();
 }
 
 // What that takes from each sum, of heads 2 t and 2 t + 1: the same of all tokens. q: as the codes

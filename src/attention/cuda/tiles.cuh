@@ -185,13 +185,6 @@ struct Codes<kind, 8, d> {
   static constexpr int words = d / 16;
   static constexpr float plane_factor(int /*plane*/) { return 1.0f; }
 
-  // A power of 2 where a code lies, as f16 in both halves.
-  static constexpr uint32_t in_part(int code, int /*part*/) {
-    uint32_t half = 0x3c00;
-    for (; code > 1; code /= 2) half += 0x0400;
-    return half * 0x00010001u;
-  }
-
   __device__ static int base(int s, int t) { return 64 * (s / 4) + 16 * t + 4 * (s % 4); }
   __device__ static void load_row(const uint8_t* row, int t, uint32_t (&to)[words]) {
 #pragma unroll
