@@ -303,6 +303,39 @@ TEST_F(CudaAttentionTest, CopiedBlocksAreTheSame) {
   cuda_ok(cudaFreeHost(host));
 }
 
+// More than a grid's second size can be.
+TEST_F(CudaAttentionTest, ManyBlocksAreCopied) {
+  constexpr size_t count = 70000;
+  constexpr size_t bytes = 16;
+  std::vector<uint8_t> values(count * bytes);
+  std::mt19937_64 random(test_seed());
+  for (uint8_t& x : values) x = static_cast<uint8_t>(random());
+  const DeviceArray<uint8_t> from{std::span<const uint8_t>(values)};
+  const DeviceArray<uint8_t> to(values.size());
+  std::vector<BlockCopy> copies;
+  for (size_t i = 0; i < count; ++i) {
+    copies.push_back({from.data() + i * bytes, to.data() + i * bytes});
+  }
+  const DeviceArray<BlockCopy> list{std::span<const BlockCopy>(copies)};
+  const Status copied = cuda_copy_blocks(list.data(), count, bytes, nullptr);
+  ASSERT_TRUE(copied.ok()) << (copied.ok() ? "" : copied.error().message);
+  EXPECT_TRUE(to.read() == values);
+}
+
+// append and attend of layer 0 as a graph.
+cudaGraphExec_t captured(CudaAttention& cuda, const AttentionCase& c, const float* k,
+                         const float* v, const uint16_t* q, uint16_t* out, cudaStream_t stream) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_TRUE(cuda.append(0, Element::f32, k, v, stream));
+  EXPECT_TRUE(cuda.attend(0, c.params(0), Element::f16, q, out, stream));
+  cuda_ok(cudaStreamEndCapture(stream, &graph));
+  cuda_ok(cudaGraphInstantiate(&exec, graph, 0));
+  cuda_ok(cudaGraphDestroy(graph));
+  return exec;
+}
+
 // A graph holds append and attend of a decode step, and runs again with the plan of the next one.
 TEST_F(CudaAttentionTest, GraphsServeLaterPlans) {
   for (const std::string_view policy : {"int8", "int4", "kivi4"}) {
@@ -330,13 +363,7 @@ TEST_F(CudaAttentionTest, GraphsServeLaterPlans) {
       cuda_ok(cudaMemcpy(k.data(), &data.k[0][at * kv_row], 4 * kv_row, cudaMemcpyHostToDevice));
       cuda_ok(cudaMemcpy(v.data(), &data.v[0][at * kv_row], 4 * kv_row, cudaMemcpyHostToDevice));
       if (exec == nullptr) {
-        cuda_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        ASSERT_TRUE(cuda.append(0, Element::f32, k.data(), v.data(), stream));
-        ASSERT_TRUE(cuda.attend(0, c.params(0), Element::f16, q.data(), out.data(), stream));
-        cudaGraph_t graph = nullptr;
-        cuda_ok(cudaStreamEndCapture(stream, &graph));
-        cuda_ok(cudaGraphInstantiate(&exec, graph, 0));
-        cuda_ok(cudaGraphDestroy(graph));
+        exec = captured(cuda, c, k.data(), v.data(), q.data(), out.data(), stream);
       }
       cuda_ok(cudaGraphLaunch(exec, stream));
       cuda_ok(cudaStreamSynchronize(stream));
@@ -352,6 +379,58 @@ TEST_F(CudaAttentionTest, GraphsServeLaterPlans) {
     cuda_ok(cudaGraphExecDestroy(exec));
     cuda_ok(cudaStreamDestroy(stream));
   }
+}
+
+// Of a batch with as many rows as steps; in a later one that has, all rows are of one step.
+TEST_F(CudaAttentionTest, GraphsServePlansOfStepsWithoutRows) {
+  constexpr int rows = 40;
+  const AttentionCase c = AttentionCase::uniform(1, 2, 128, 4, "int8");
+  const SequenceData data = cuda_sequence(c, rows + 1, 7500);
+  CudaRunner device(c, rows, CudaKernels::fastest);
+  KvCache& cache = device.runner->cache();
+  CudaAttention& cuda = device.attention->cuda();
+  const size_t kv_row = 2 * 128;
+  const size_t q_row = 8 * 128;
+  std::vector<SequenceStep> one_each, all_of_one;
+  std::vector<float> k, v;
+  for (int i = 0; i < rows; ++i) {
+    const SequenceId id = device.runner->id(device.runner->add(data));
+    ASSERT_TRUE(cache.reserve(id, std::vector<int32_t>{0}, Durability::final));
+    one_each.push_back({id, 0, 1});
+    all_of_one.push_back({id, 1, i == 0 ? rows : 0});
+    k.insert(k.end(), data.k[0].begin(), data.k[0].begin() + kv_row);
+    v.insert(v.end(), data.v[0].begin(), data.v[0].begin() + kv_row);
+  }
+  const DeviceArray<float> device_k{std::span<const float>(k)};
+  const DeviceArray<float> device_v{std::span<const float>(v)};
+  const auto halves = to_elements(Element::f16, std::span(data.q[0]).subspan(q_row));
+  const DeviceArray<uint16_t> q(rows * q_row), out(rows * q_row);
+  cuda_ok(cudaMemcpy(q.data(), halves.data(), halves.size(), cudaMemcpyHostToDevice));
+  cudaStream_t stream = nullptr;
+  cuda_ok(cudaStreamCreate(&stream));
+  ASSERT_TRUE(cuda.plan(one_each, stream));
+  const cudaGraphExec_t exec =
+      captured(cuda, c, device_k.data(), device_v.data(), q.data(), out.data(), stream);
+  cuda_ok(cudaGraphLaunch(exec, stream));
+  cuda_ok(cudaStreamSynchronize(stream));
+  cache.commit(one_each[0].sequence, 1);
+  ASSERT_TRUE(cache.reserve(one_each[0].sequence, std::vector<int32_t>(rows), Durability::final));
+  ASSERT_TRUE(cuda.plan(all_of_one, stream));
+  const size_t bytes = sizeof(float) * rows * kv_row;
+  cuda_ok(cudaMemcpy(device_k.data(), &data.k[0][kv_row], bytes, cudaMemcpyHostToDevice));
+  cuda_ok(cudaMemcpy(device_v.data(), &data.v[0][kv_row], bytes, cudaMemcpyHostToDevice));
+  cuda_ok(cudaMemset(out.data(), 0xff, 2 * rows * q_row));
+  cuda_ok(cudaDeviceSynchronize());
+  cuda_ok(cudaGraphLaunch(exec, stream));
+  cuda_ok(cudaStreamSynchronize(stream));
+  std::vector<std::vector<float>> result = {std::vector<float>((rows + 1) * q_row)};
+  const std::vector<uint16_t> bits = out.read();
+  from_elements(Element::f16, {reinterpret_cast<const uint8_t*>(bits.data()), 2 * bits.size()},
+                &result[0][q_row]);
+  const std::vector<int64_t> positions = {1, 2, 20, rows};
+  EXPECT_LT(worst_error(c, data, result, positions), bound(Element::f16));
+  cuda_ok(cudaGraphExecDestroy(exec));
+  cuda_ok(cudaStreamDestroy(stream));
 }
 
 }  // namespace

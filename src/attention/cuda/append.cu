@@ -62,8 +62,8 @@ cudaError_t append(const PlanView& plan, const LayerPlace& place, int rows, cons
 constexpr size_t copy_piece_bytes = 16384;
 
 __global__ void copy_blocks(const BlockCopy* copies, size_t bytes) {
-  const BlockCopy copy = copies[blockIdx.y];
-  const size_t begin = blockIdx.x * copy_piece_bytes;
+  const BlockCopy copy = copies[blockIdx.x];
+  const size_t begin = blockIdx.y * copy_piece_bytes;
   const size_t end = begin + copy_piece_bytes < bytes ? begin + copy_piece_bytes : bytes;
   for (size_t i = begin + threadIdx.x * sizeof(uint4); i < end; i += blockDim.x * sizeof(uint4)) {
     *reinterpret_cast<uint4*>(copy.to + i) = *reinterpret_cast<const uint4*>(copy.from + i);
@@ -86,8 +86,9 @@ cudaError_t launch_append(const PlanView& plan, const LayerPlace& place, Element
 }
 
 cudaError_t launch_copy(const BlockCopy* copies, int count, size_t bytes, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((bytes + copy_piece_bytes - 1) / copy_piece_bytes),
-                  static_cast<unsigned>(count));
+  // There may be more blocks than a grid's second size can be.
+  const dim3 grid(static_cast<unsigned>(count),
+                  static_cast<unsigned>((bytes + copy_piece_bytes - 1) / copy_piece_bytes));
   copy_blocks<<<grid, 256, 0, stream>>>(copies, bytes);
   return cudaGetLastError();
 }

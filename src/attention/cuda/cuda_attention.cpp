@@ -108,8 +108,10 @@ class DeviceAttention final : public CudaAttention {
   void add_staging(const SequenceStep& from, int group, int64_t block, BlockAddress* to);
   [[nodiscard]] const uint8_t* staged_page(SequenceId sequence, int group, int64_t block) const;
   [[nodiscard]] PlanView view(int group) const;
-  [[nodiscard]] static bool in_tiles(const SequenceStep& step) {
-    return step.count >= prefill_rows_min;
+  // Whether the rows of a step may be left to the prefill kernel. None of a batch with as many rows
+  // as steps, whatever their sizes: a graph of such a batch launches only the decode kernel.
+  [[nodiscard]] bool in_tiles(const SequenceStep& step) const {
+    return has_tiles_ && step.count >= prefill_rows_min;
   }
   Status attend_fast(const PrefillJob& job, bool prefill, CudaStream stream, bool* done);
   // Of the blocks that so many steps and rows can fill.
@@ -135,7 +137,8 @@ class DeviceAttention final : public CudaAttention {
   int filled_ = 0;
   int table_ = 0;
   int tiles_ = 0;
-  int short_rows_ = 0;  // that are in no tile
+  bool has_tiles_ = false;  // the batch may
+  int short_rows_ = 0;      // that are in no tile
   // Of each group, how much of its staging is taken; and which blocks have pages there.
   struct StagedPage {
     SequenceId sequence;
@@ -281,6 +284,9 @@ Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream str
     staged_pages_.clear();
   }
   steps_ = static_cast<int>(steps.size());
+  int64_t rows = 0;
+  for (const SequenceStep& step : steps) rows += step.count;
+  has_tiles_ = rows > steps_;
   for (int i = 0; i < steps_; ++i) {
     const SequenceStep& step = steps[i];
     KVART_CHECK(step.first >= 0 && step.count >= 0 && step.count <= limits_.max_rows - rows_,

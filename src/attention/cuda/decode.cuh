@@ -101,7 +101,8 @@ struct ScoreSums {
 
 // What is taken from each code before it meets its query, so that what rounding the query costs
 // grows with less: the code of value 0, or the middle of the codes, whose products with the
-// channels' scales are then added again as they are (fewer than 4 bits are little to begin with).
+// channels' scales are then added again as they are. Fewer than 4 bits, and 8, would gain as much
+// from it; with fewer than 4, registers don't suffice.
 template <class K>
 constexpr int middle_code() {
   const bool has_middle = K::axis == ScaleAxis::channel && K::code_bits >= 4 && K::code_bits < 8;
