@@ -12,6 +12,8 @@ namespace kvart::cuda {
 
 namespace {
 
+constexpr size_t most_graphs = 64;
+
 // Of a status that only a lost device makes an error.
 void require(const Status& status) {
   KVART_CHECK(status.ok(), "%s", status.error().message.c_str());
@@ -55,7 +57,7 @@ CudaRunner::CudaRunner(const LoadedModel& model, const SessionOptions& options, 
 
 CudaRunner::~CudaRunner() {
   cudaStreamSynchronize(stream_);
-  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
+  drop_graphs();
 }
 
 Status CudaRunner::init() {
@@ -116,18 +118,48 @@ Status CudaRunner::take_buffers() {
   KVART_RETURN_IF_ERROR(v_.allocate(rows * static_cast<size_t>(kv_width_), what));
   KVART_RETURN_IF_ERROR(attended_.allocate(rows * static_cast<size_t>(q_width_), what));
   KVART_RETURN_IF_ERROR(gate_up_.allocate(rows * 2 * ffn, what));
+  // A step that has taken places in the cache must come to its end, so it needs no memory then.
+  for (Part& part : parts_) part.reserve(rows);
+  finite_.reserve(rows);
+  failed_.reserve(rows);
+  failed_of_part_.reserve(rows);
   return activated_.allocate(rows * ffn, what);
 }
 
+void CudaRunner::Part::reserve(size_t rows) {
+  steps.reserve(rows);
+  step_indices.reserve(rows);
+  tokens.reserve(rows);
+  positions.reserve(rows);
+  wanted.reserve(rows);
+  outputs.reserve(rows);
+}
+
+void CudaRunner::Part::clear() {
+  steps.clear();
+  step_indices.clear();
+  tokens.clear();
+  positions.clear();
+  wanted.clear();
+  outputs.clear();
+}
+
+// More than is asked for where there is memory: graphs must be made anew each time, and batches
+// grow by one sequence after the other.
 bool CudaRunner::reserve_logits(int64_t rows) {
-  const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(config_.vocab);
-  if (count <= logits_.size() && count <= host_logits_.size()) return true;
+  const auto vocab = static_cast<size_t>(config_.vocab);
+  const size_t count = static_cast<size_t>(rows) * vocab;
+  const size_t held = std::min(logits_.size(), host_logits_.size());
+  if (count <= held) return true;
+  const size_t twice = std::min(2 * held, static_cast<size_t>(max_rows_) * vocab);
   DeviceBuffer<float> larger;
   PinnedBuffer<float> host;
-  if (!larger.allocate(count, "logits").ok() || !host.allocate(count, "logits").ok()) return false;
-  // Graphs have the old one's address.
-  for (const auto& [size, graph] : graphs_) cudaGraphExecDestroy(graph);
-  graphs_.clear();
+  const auto take = [&](size_t values) {
+    return larger.allocate(values, "logits").ok() && host.allocate(values, "logits").ok();
+  };
+  if (!(twice > count && take(twice)) && !take(count)) return false;
+  // They have the old one's address.
+  drop_graphs();
   logits_ = std::move(larger);
   host_logits_ = std::move(host);
   return true;
@@ -158,7 +190,7 @@ void CudaRunner::send_inputs(std::span<const int32_t> tokens, std::span<const in
 // block does.
 void CudaRunner::cut(std::span<const SequenceStep> steps, std::span<const int32_t> tokens,
                      std::span<const int32_t> positions, std::span<const int> wanted) {
-  for (Part& part : parts_) part = {};
+  for (Part& part : parts_) part.clear();
   size_t row = 0;
   size_t next_wanted = 0;
   const auto add = [&](Part& part, const SequenceStep& step, size_t index) {
@@ -234,23 +266,46 @@ void CudaRunner::read_logits(const Part& part) {
   }
 }
 
+void CudaRunner::drop_graphs() {
+  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph.exec);
+  graphs_.clear();
+}
+
 void CudaRunner::launch_graph(int rows) {
+  ++graph_steps_;
   const auto found = graphs_.find(rows);
   if (found != graphs_.end()) {
-    check(cudaGraphLaunch(found->second, stream_), "a step");
+    found->second.used = graph_steps_;
+    check(cudaGraphLaunch(found->second.exec, stream_), "a step");
     return;
   }
   // The first time as it is: cuBLASLt chooses, and nothing of that may be recorded.
   launch(rows, rows);
   check(cudaStreamSynchronize(stream_), "a step");
+  if (graphs_.size() >= most_graphs) {
+    const auto oldest = std::min_element(
+        graphs_.begin(), graphs_.end(),
+        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    check(cudaGraphExecDestroy(oldest->second.exec), "a step");
+    graphs_.erase(oldest);
+  }
+  if (cudaGraphExec_t exec = record(rows)) graphs_[rows] = {exec, graph_steps_};
+}
+
+cudaGraphExec_t CudaRunner::record(int rows) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a step");
   launch(rows, rows);
   check(cudaStreamEndCapture(stream_, &graph), "recording a step");
-  check(cudaGraphInstantiate(&exec, graph, 0), "recording a step");
+  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   check(cudaGraphDestroy(graph), "recording a step");
-  graphs_.emplace(rows, exec);
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // else the next launch would report it
+    return nullptr;
+  }
+  check(error, "recording a step");
+  return exec;
 }
 
 void CudaRunner::launch(int rows, int wanted) {

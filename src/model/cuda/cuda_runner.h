@@ -1,5 +1,6 @@
 // Steps on an NVIDIA GPU: one stream, all memory but that of logits taken at the start. A step of
-// single tokens is a CUDA graph, made when a batch of that size comes for the first time.
+// single tokens is a CUDA graph, made when a batch of that size comes for the first time; so many
+// sizes have one, and those used last stay.
 #pragma once
 
 #include <array>
@@ -62,6 +63,13 @@ class CudaRunner final : public StepRunner {
     std::vector<int32_t> positions;
     std::vector<int> wanted;
     std::vector<size_t> outputs;
+
+    void reserve(size_t rows);
+    void clear();
+  };
+  struct Graph {
+    cudaGraphExec_t exec;
+    uint64_t used;  // the step that it was last for
   };
 
   void cut(std::span<const SequenceStep> steps, std::span<const int32_t> tokens,
@@ -71,6 +79,9 @@ class CudaRunner final : public StepRunner {
   // Puts a step of so many rows into the stream.
   void launch(int rows, int wanted);
   void launch_graph(int rows);
+  // Null: there is no memory for it.
+  cudaGraphExec_t record(int rows);
+  void drop_graphs();
   void attention_block(int layer, int rows);
   void feed_forward_block(int layer, int rows);
   void logits(int wanted);
@@ -111,7 +122,8 @@ class CudaRunner final : public StepRunner {
   std::vector<uint8_t> finite_;
   std::vector<uint8_t> failed_;
   std::vector<uint8_t> failed_of_part_;
-  std::map<int, cudaGraphExec_t> graphs_;  // by rows
+  std::map<int, Graph> graphs_;  // by rows
+  uint64_t graph_steps_ = 0;
 };
 
 }  // namespace kvart::cuda
