@@ -279,7 +279,10 @@ Result<std::unique_ptr<Model>> Model::dummy(const ModelConfig& config, int threa
   auto weights = dummy_weights(config, architecture, &pool);
   if (!weights) return Error{weights.error().code, config.source + ": " + weights.error().message};
   // Caches of processes are apart; within one the shape tells dummies apart.
-  const uint64_t fingerprint = XXH3_64bits(config.source.data(), config.source.size());
+  const std::string shape =
+      fmt::format("{} {} {} {} {} {} {} {}", config.source, config.architecture, config.layers,
+                  config.hidden, config.ffn, config.q_heads, config.head_dim, config.vocab);
+  const uint64_t fingerprint = XXH3_64bits(shape.data(), shape.size());
   return finished(
       std::make_unique<LoadedModel>(config, architecture, RopePairing::halves,
                                     std::move(weights).value(), std::move(tokenizer).value(),

@@ -9,6 +9,7 @@ namespace kvart::cuda {
 namespace {
 
 constexpr size_t workspace_bytes = size_t{32} << 20;
+constexpr int most_timed_rows = 128;
 
 void check(cublasStatus_t status, const char* what) {
   KVART_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: %s: status %d", what,
@@ -99,10 +100,11 @@ const Products::Choice& Products::choose(const Shape& shape, const DeviceMatrix&
   KVART_CHECK(count >= 1, "no product of %d rows with a %lld x %lld matrix", shape.rows,
               static_cast<long long>(shape.outputs), static_cast<long long>(shape.inputs));
   choice.algorithm = results[0].algo;
-  // y itself may be added to: it is not for trying.
+  // Steps of single tokens come again and again, those of prompts in any size. y itself may be
+  // added to: it is not for trying.
   DeviceBuffer<float> scratch;
   const size_t values = static_cast<size_t>(shape.outputs) * static_cast<size_t>(shape.rows);
-  if (scratch.allocate(values, "trying products").ok()) {
+  if (shape.rows <= most_timed_rows && scratch.allocate(values, "trying products").ok()) {
     Choice tried = choice;
     float least_ms = std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {

@@ -29,7 +29,8 @@ class Products {
   Status init();
 
   // y = x · weights^T (+ y if `adds`), x: [rows][weights.columns], y: [rows][weights.rows].
-  // When a shape comes for the first time, the ways that cuBLASLt proposes are timed.
+  // When a shape of few rows comes for the first time, the ways that cuBLASLt proposes are timed;
+  // of more, the first one is taken.
   void multiply(const DeviceMatrix& weights, const __nv_bfloat16* x, int rows, bool adds, float* y,
                 cudaStream_t stream);
   void multiply(const DeviceMatrix& weights, const __nv_bfloat16* x, int rows, __nv_bfloat16* y,
