@@ -67,11 +67,11 @@ int main(int argc, char** argv) {
   tokens.resize(
       std::min<size_t>(tokens.size(), argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 2048));
   Sums sums;
-  const Status status = record_kv(**model, tokens, 2, [&](int, Side side, const float* x, int d) {
+  const auto visited = record_kv(**model, tokens, 2, [&](int, Side side, const float* x, int d) {
     add_clips(x, d, side, &sums);
   });
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", status.error().message.c_str());
+  if (!visited.ok()) {
+    std::fprintf(stderr, "%s\n", visited.error().message.c_str());
     return 1;
   }
   std::printf("relative error of 2 bits, %zu tokens; share of the range covered, percent\n        ",

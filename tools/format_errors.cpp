@@ -131,8 +131,8 @@ Result<MeasuredErrors> measure_errors(const FormatErrorOptions& options) {
   auto errors = measure_format_errors(**model, *tokens, options.threads);
   if (!errors) return errors.error();
   MeasuredErrors measured;
-  measured.errors = std::move(*errors);
-  measured.tokens = static_cast<int64_t>(tokens->size()) / block_tokens * block_tokens;
+  measured.errors = std::move(errors->formats);
+  measured.tokens = errors->tokens;
   measured.head_dim = (*model)->config().head_dim;
   const std::string title = fmt::format(
       "Error on the K and V of {}, {} tokens: root mean square, in percent of the deviation from "

@@ -27,8 +27,8 @@ KeyErrors& entry_of(const FormatInfo* format, std::span<const FormatError> measu
 }
 
 void add_layer(int layer, KeyErrors* entry) {
-  const double error = entry->layers[layer].relative();
-  if (entry->worst < 0 || error > entry->layers[entry->worst].relative()) entry->worst = layer;
+  const double error = key_error(entry->layers[layer]);
+  if (entry->worst < 0 || error > key_error(entry->layers[entry->worst])) entry->worst = layer;
   if (error < large_key_error) return;
   if (std::find(entry->flagged.begin(), entry->flagged.end(), layer) == entry->flagged.end()) {
     entry->flagged.push_back(layer);
@@ -37,9 +37,9 @@ void add_layer(int layer, KeyErrors* entry) {
 
 void find_better(std::span<const FormatError> measured, int head_dim, KeyErrors* entry) {
   const size_t bytes = entry->format->side_bytes(head_dim);
-  double least = entry->layers[entry->worst].relative();
+  double least = key_error(entry->layers[entry->worst]);
   for (const FormatError& other : measured) {
-    const double error = other.k[entry->worst].relative();
+    const double error = key_error(other.k[entry->worst]);
     if (other.format->side_bytes(head_dim) > bytes || error >= least) continue;
     least = error;
     entry->better = other.format;
@@ -72,7 +72,7 @@ Table format_table(const ModelConfig& config, const std::vector<KeyErrors>& erro
         {text_cell(std::string(row.format->name)),
          {fmt::format("{:g}", bytes), bytes},
          number_cell(100 * FormatError::total(row.layers).relative(), 2),
-         number_cell(100 * row.layers[row.worst].relative(), 2),
+         number_cell(100 * key_error(row.layers[row.worst]), 2),
          integer_cell(static_cast<uint64_t>(row.worst)),
          integer_cell(row.flagged.size()),
          row.better == nullptr ? missing_cell() : text_cell(std::string(row.better->name)),
@@ -93,7 +93,7 @@ Table layer_table(const std::vector<KeyErrors>& errors, LineChart* chart) {
   for (size_t layer = 0; layer < errors.front().layers.size(); ++layer) {
     std::vector<Cell> cells = {integer_cell(layer)};
     for (size_t i = 0; i < errors.size(); ++i) {
-      const double percent = 100 * errors[i].layers[layer].relative();
+      const double percent = 100 * key_error(errors[i].layers[layer]);
       cells.push_back(number_cell(percent, 2));
       chart->lines[i].points.push_back({static_cast<double>(layer), percent});
     }
@@ -116,7 +116,7 @@ std::string flag_text(const KeyErrors& row, const ModelConfig& config) {
   const int head_dim = config.layer_shapes[row.worst].head_dim;
   std::string text = fmt::format(
       "{} holds the keys of {} badly: up to {:.0f} % of what tells them apart is lost",
-      row.format->name, layers_text(row.flagged), 100 * row.layers[row.worst].relative());
+      row.format->name, layers_text(row.flagged), 100 * key_error(row.layers[row.worst]));
   if (row.better != nullptr) {
     text += fmt::format(" (layer {}; {} with {:g} bytes instead of {:g}: {:.2g} %)", row.worst,
                         row.better->name, bytes_per_token(*row.better, head_dim),
@@ -126,6 +126,10 @@ std::string flag_text(const KeyErrors& row, const ModelConfig& config) {
 }
 
 }  // namespace
+
+double key_error(const ErrorSum& sum) {
+  return std::max(sum.relative(), sum.lost_share());
+}
 
 Result<std::vector<KeyErrors>> key_errors(std::span<const FormatError> errors,
                                           const ModelConfig& config,
@@ -157,7 +161,9 @@ Report key_errors_report(const ModelConfig& config, const std::vector<KeyErrors>
   report.figures = {{std::move(chart), "key_layers"}};
   report.notes = {
       "Error: root mean square of what decoding gives too much or too little, in percent of the "
-      "deviation from each channel's mean over a block, which is all that a softmax sees."};
+      "deviation from each channel's mean over a block, which is all that a softmax sees. By "
+      "layer: "
+      "that, or the share of the channels of which at least half is lost, where it is more."};
   nlohmann::ordered_json flagged = nlohmann::ordered_json::array();
   std::vector<std::string> texts;
   for (const KeyErrors& row : errors) {

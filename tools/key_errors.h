@@ -14,7 +14,11 @@
 
 namespace kvart::tools {
 
-// From this error on (relative, see ErrorSum) a layer is named: scores of random queries then keep
+// What is lost of a layer's keys: the error in relation to what tells keys apart, or the share of
+// the channels that are lost, whichever is more.
+double key_error(const ErrorSum& sum);
+
+// From this error on a layer is named: scores of random queries then keep
 // a correlation of 0.98 or less. Keys with a few large channels are what a scale for each token
 // can't hold: it is as coarse as the largest channel needs.
 inline constexpr double large_key_error = 0.2;

@@ -166,6 +166,22 @@ Result<std::vector<std::string>> measured_policies() {
   return words;
 }
 
+std::string closest_preset() {
+  constexpr int head_dim = 128;
+  std::string closest;
+  size_t most = 0;
+  for (const Preset& preset : presets()) {
+    const auto formats = preset_formats(preset);
+    if (!formats.ok()) continue;
+    const auto [k, v] = formats->pair;
+    const size_t bytes = k->side_bytes(head_dim) + v->side_bytes(head_dim);
+    if (bytes <= most) continue;
+    closest = preset.name;
+    most = bytes;
+  }
+  return closest;
+}
+
 Result<double> naive_ratio(const CacheShape& shape, const Policy& policy) {
   const auto formats = policy.resolve(static_cast<int>(shape.layers.size()));
   if (!formats.ok()) return formats.error();

@@ -45,6 +45,9 @@ struct PresetFormats {
 };
 Result<PresetFormats> preset_formats(const Preset& preset);
 
+// The preset of the most bytes: nothing that quantizes is closer to full precision.
+std::string closest_preset();
+
 // Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both
 // sides.
 Result<double> naive_ratio(const CacheShape& shape, const Policy& policy);

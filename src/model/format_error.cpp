@@ -22,14 +22,6 @@ Result<std::unique_ptr<Session>> full_precision_session(const Model& model, int6
   return Session::create(model, options);
 }
 
-// Of a step: whole blocks, and with windows one, which a sequence holds of every layer until the
-// next step.
-size_t step_tokens(std::span<const LayerShape> shapes) {
-  const bool windows = std::any_of(shapes.begin(), shapes.end(),
-                                   [](const LayerShape& shape) { return shape.window > 0; });
-  return windows ? block_tokens : 512;
-}
-
 // bytes: of all groups of layers, one after the other.
 Status visit_block(const PageLayout& layout, const FormatKernels& kernels,
                    const std::vector<uint8_t>& bytes, const BlockVisitor& visit) {
@@ -58,8 +50,8 @@ Status visit_block(const PageLayout& layout, const FormatKernels& kernels,
 }
 }  // namespace
 
-Status record_kv(const Model& model, std::span<const int32_t> tokens, int threads,
-                 const BlockVisitor& visit) {
+Result<int64_t> record_kv(const Model& model, std::span<const int32_t> tokens, int threads,
+                          const BlockVisitor& visit, const std::function<bool()>& go_on) {
   if (tokens.size() < block_tokens) {
     return Error{ErrorCode::invalid_argument,
                  "the text has " + std::to_string(tokens.size()) + " tokens; at least " +
@@ -74,18 +66,19 @@ Status record_kv(const Model& model, std::span<const int32_t> tokens, int thread
                                           {&open_block_format(), &open_block_format()});
   const PageLayout layout(shapes, formats);
   const FormatKernels& kernels = format_kernels(&open_block_format(), Isa::scalar);
-  const size_t chunk = step_tokens(shapes);
-  for (size_t at = 0; at < tokens.size(); at += chunk) {
+  // A block at a time: of each layer with a window it is held until the next step.
+  constexpr size_t chunk = block_tokens;
+  int64_t visited = 0;
+  for (size_t at = 0; at < tokens.size() && (!go_on || go_on()); at += chunk) {
     const size_t end = std::min(at + chunk, tokens.size());
     const StepRequest request = {*sequence, tokens.subspan(at, end - at), WantLogits::none};
     KVART_RETURN_IF_ERROR((*session)->step({&request, 1})[0].status);
-    for (size_t block = at / block_tokens; block < end / block_tokens; ++block) {
-      KVART_RETURN_IF_ERROR(
-          visit_block(layout, kernels,
-                      (*session)->sealed_block(*sequence, static_cast<int64_t>(block)), visit));
-    }
+    if (end - at < chunk) break;
+    KVART_RETURN_IF_ERROR(visit_block(
+        layout, kernels, (*session)->sealed_block(*sequence, visited / block_tokens), visit));
+    visited += block_tokens;
   }
-  return {};
+  return visited;
 }
 
 void ErrorSum::add(const float* x, const float* decoded, int head_dim) {
@@ -93,17 +86,27 @@ void ErrorSum::add(const float* x, const float* decoded, int head_dim) {
     double mean = 0;
     for (int t = 0; t < block_tokens; ++t) mean += x[t * head_dim + c];
     mean /= block_tokens;
+    double channel_error = 0;
+    double channel_spread = 0;
     for (int t = 0; t < block_tokens; ++t) {
       const double value = x[t * head_dim + c];
       const double difference = value - decoded[t * head_dim + c];
-      error += difference * difference;
-      spread += (value - mean) * (value - mean);
+      channel_error += difference * difference;
+      channel_spread += (value - mean) * (value - mean);
     }
+    error += channel_error;
+    spread += channel_spread;
+    channels += 1;
+    lost_channels += channel_spread > 0 && 2 * channel_error >= channel_spread ? 1 : 0;
   }
 }
 
 double ErrorSum::relative() const {
   return spread > 0 ? std::sqrt(error / spread) : 0;
+}
+
+double ErrorSum::lost_share() const {
+  return channels > 0 ? static_cast<double>(lost_channels) / static_cast<double>(channels) : 0;
 }
 
 ErrorSum FormatError::total(std::span<const ErrorSum> layers) {
@@ -120,23 +123,24 @@ int FormatError::worst_layer(std::span<const ErrorSum> layers) {
   return worst;
 }
 
-Result<std::vector<FormatError>> measure_format_errors(const Model& model,
-                                                       std::span<const int32_t> tokens,
-                                                       int threads) {
+Result<FormatErrors> measure_format_errors(const Model& model, std::span<const int32_t> tokens,
+                                           int threads, const std::function<bool()>& go_on) {
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
-  std::vector<FormatError> errors;
+  FormatErrors errors;
   const auto layers = static_cast<size_t>(model.config().layers);
   for (const FormatInfo* format : formats()) {
-    errors.push_back({format, std::vector<ErrorSum>(layers), std::vector<ErrorSum>(layers)});
+    errors.formats.push_back(
+        {format, std::vector<ErrorSum>(layers), std::vector<ErrorSum>(layers)});
   }
   std::vector<uint8_t> codes;
   std::vector<uint16_t> parameters;
   std::vector<float> decoded;
-  const Status status =
-      record_kv(model, tokens, threads, [&](int layer, Side side, const float* x, int head_dim) {
+  const auto visited = record_kv(
+      model, tokens, threads,
+      [&](int layer, Side side, const float* x, int head_dim) {
         decoded.resize(static_cast<size_t>(block_tokens) * head_dim);
-        for (FormatError& row : errors) {
+        for (FormatError& row : errors.formats) {
           codes.resize(block_tokens * row.format->row_bytes(head_dim));
           parameters.resize(row.format->parameter_bytes(head_dim) / sizeof(uint16_t));
           const FormatKernels& kernels = format_kernels(row.format, *isa);
@@ -145,8 +149,10 @@ Result<std::vector<FormatError>> measure_format_errors(const Model& model,
                          decoded.data());
           (side == Side::k ? row.k : row.v)[layer].add(x, decoded.data(), head_dim);
         }
-      });
-  KVART_RETURN_IF_ERROR(status);
+      },
+      go_on);
+  if (!visited) return visited.error();
+  errors.tokens = *visited;
   return errors;
 }
 

@@ -96,11 +96,12 @@ std::map<std::pair<int, Side>, std::vector<float>> recorded(const Model& model, 
   std::vector<int32_t> text;
   for (int i = 0; i < tokens; ++i) text.push_back((i * 31 + i / 7) % 256);
   std::map<std::pair<int, Side>, std::vector<float>> values;
-  const Status status = record_kv(model, text, 1, [&](int layer, Side side, const float* x, int d) {
+  const auto visited = record_kv(model, text, 1, [&](int layer, Side side, const float* x, int d) {
     std::vector<float>& all = values[{layer, side}];
     all.insert(all.end(), x, x + static_cast<size_t>(block_tokens) * d);
   });
-  EXPECT_TRUE(status.ok()) << status.error().message;
+  EXPECT_TRUE(visited.ok()) << visited.error().message;
+  EXPECT_EQ(*visited, tokens / block_tokens * block_tokens);
   return values;
 }
 
@@ -128,6 +129,18 @@ TEST(RecordKv, EveryBlockOfEveryLayerIsVisitedWhateverItsWindow) {
       }
     }
   }
+}
+
+TEST(RecordKv, EndsWhenItIsAskedTo) {
+  auto model = Model::load(std::string(KVART_TINY_MODELS) + "/llama", 1);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  int steps = 0;
+  const std::vector<int32_t> text(300, 10);
+  const auto errors = measure_format_errors(**model, text, 1, [&] { return ++steps <= 2; });
+  ASSERT_TRUE(errors.ok());
+  EXPECT_EQ(errors->tokens, 128);
+  const LayerShape& shape = (*model)->config().layer_shapes[0];
+  EXPECT_EQ(errors->formats[0].k[0].channels, 2 * shape.kv_heads * shape.head_dim);
 }
 
 }  // namespace

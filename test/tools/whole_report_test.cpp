@@ -170,6 +170,44 @@ TEST(UnfinishedReport, IsReadOrRefusedWithTheFilesName) {
   EXPECT_THAT(parse_unfinished(right, "a", "other").error().message, HasSubstr("another build"));
 }
 
+TEST(UnfinishedReport, WhatItsUnfinishedSectionsFoundIsForgotten) {
+  Findings findings;
+  findings.gain_context_tokens = 4096;
+  findings.policies.resize(1);
+  PolicyFindings& policy = findings.policies[0];
+  policy.word = "int4";
+  policy.kl = 0.006;
+  policy.close = true;
+  policy.retrieval = Retrieval::kept;
+  policy.found = policy.full_found = 3;
+  policy.speed_up = policy.speed_up_low = policy.speed_up_high = 1.5;
+  policy.sequences_ratio = 3;
+  const auto read = [&](const std::vector<const char*>& sections) {
+    Json json = Json::parse(unfinished_text(saved_report(sample_report())));
+    json["findings"] = findings_json(findings);
+    const Json section = json["sections"][0];
+    json["sections"] = Json::array();
+    for (const char* name : sections) {
+      json["sections"].push_back(section);
+      json["sections"].back()["name"] = name;
+    }
+    const auto whole = parse_unfinished(json.dump(), "a.unfinished", "k");
+    EXPECT_TRUE(whole.ok());
+    return whole->findings;
+  };
+  const Findings all = read({"gain", "needle", "divergence"});
+  EXPECT_EQ(findings_json(all), findings_json(findings));
+  const Findings gain = read({"gain"});
+  EXPECT_EQ(gain.policies[0].speed_up, 1.5);
+  EXPECT_FALSE(gain.policies[0].kl.has_value());
+  EXPECT_EQ(gain.policies[0].retrieval, Retrieval::unknown);
+  const Findings rest = read({"needle", "divergence"});
+  EXPECT_EQ(rest.policies[0].speed_up, 0);
+  EXPECT_EQ(rest.gain_context_tokens, 0);
+  EXPECT_EQ(rest.policies[0].found, 3);
+  EXPECT_EQ(rest.policies[0].kl, 0.006);
+}
+
 PolicyFindings found(const std::string& word, double share, double kl, Retrieval retrieval,
                      double speed_up = 0) {
   PolicyFindings policy;

@@ -36,14 +36,14 @@ Status complete_options(const ModelConfig& config, DivergenceOptions* options) {
   return {};
 }
 
-Result<std::vector<Window>> windows_of(const Model& model, const DivergenceOptions& options) {
+// all: as many of the text's tokens as are asked for.
+Result<std::vector<Window>> windows_of(const Model& model, const DivergenceOptions& options,
+                                       const std::vector<int32_t>& all) {
   const int64_t shortest = shortest_window(options.policies);
-  auto all = tokens_of_text(model, options.text.text);
-  if (!all.ok()) return all.error();
   const TokenizerInfo info = model.tokenizer_info();
   std::vector<int32_t> head;
   if (info.adds_bos && info.bos) head.push_back(*info.bos);
-  const int64_t count = std::min<int64_t>(static_cast<int64_t>(all->size()), options.text_tokens);
+  const auto count = static_cast<int64_t>(all.size());
   const int64_t step = options.context_tokens - static_cast<int64_t>(head.size());
   const auto too_short = [&](int64_t has, const std::string& what, const std::string& give) {
     return Error{ErrorCode::invalid_argument,
@@ -58,8 +58,8 @@ Result<std::vector<Window>> windows_of(const Model& model, const DivergenceOptio
   std::vector<Window> windows;
   for (int64_t first = 0; first < count; first += step) {
     Window window{head};
-    window.tokens.insert(window.tokens.end(), all->begin() + first,
-                         all->begin() + std::min(first + step, count));
+    window.tokens.insert(window.tokens.end(), all.begin() + first,
+                         all.begin() + std::min(first + step, count));
     if (static_cast<int64_t>(window.tokens.size()) >= shortest) windows.push_back(window);
   }
   if (windows.empty()) {
@@ -213,7 +213,11 @@ Result<DivergenceResult> measure_divergence(const Model& model, const Divergence
   result.asked = options;
   result.model = model_json(model);
   KVART_RETURN_IF_ERROR(complete_options(model.config(), &result.asked));
-  const auto windows = windows_of(model, result.asked);
+  const auto all = first_tokens(model, result.asked.text.text, result.asked.text_tokens, watch);
+  if (!all.ok()) return all.error();
+  result.incomplete = !all->has_value();
+  if (result.incomplete) return result;
+  const auto windows = windows_of(model, result.asked, **all);
   if (!windows.ok()) return windows.error();
   double tokens = 0;
   size_t longest = 0;

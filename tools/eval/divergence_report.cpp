@@ -327,6 +327,7 @@ Report divergence_report(const DivergenceResult& result) {
   report.notes.push_back(
       "KL: sum of p log(p/q) over the vocabulary, in nats; p full precision's, q the policy's. "
       "Neighbouring tokens are alike: the interval of the mean draws blocks of 64 positions.");
+  add_floor_note(&report);
   add_incomplete_note(&report);
   set_verdict(result, report);
   return report;

@@ -15,6 +15,10 @@ namespace {
 constexpr int64_t fewest_tokens_per_sentence = 5;
 // What a reply may need besides the right answer: an end, another separator.
 constexpr int64_t spare_reply_tokens = 4;
+// On average of a text, and by far.
+constexpr int64_t most_bytes_per_token = 256;
+// With how many sentences a text is begun to be fitted.
+constexpr size_t first_try_sentences = 16;
 
 class PromptMaker {
  public:
@@ -67,6 +71,12 @@ size_t words_of(const std::string& sentence) {
   return static_cast<size_t>(std::count(sentence.begin(), sentence.end(), ' '));
 }
 
+int64_t bytes_of(const std::vector<std::string>& sentences, size_t count) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += static_cast<int64_t>(sentences[i].size());
+  return bytes;
+}
+
 // What a prompt without a text takes, where that is more than the context leaves to it.
 Error no_room(int64_t prompt_tokens, const PromptShape& shape, const NeedlePrompts& made) {
   const int64_t most = std::max<int64_t>(0, shape.context_tokens - made.reply_tokens);
@@ -87,19 +97,24 @@ Result<std::optional<Length>> fit(const PromptMaker& maker, const Question& ques
                                   const std::vector<std::string>& sentences,
                                   const std::string& sentences_name, int64_t most,
                                   const Watch& watch) {
+  // From below, and what is out of the question isn't cut into tokens: of a text of hundreds of
+  // megabytes no more is looked at than a context can hold.
   const auto fits = [&](const Length& length) -> Result<bool> {
+    if (bytes_of(sentences, length.sentences) > most * most_bytes_per_token) return false;
     const auto count = maker.count(length, question);
     if (!count.ok()) return count.error();
     return *count <= most;
   };
   size_t low = 0;
   size_t high = sentences.size();  // one too many
-  while (low + 1 < high) {
+  for (size_t next = first_try_sentences; low + 1 < high;) {
     if (watch.should_end()) return std::optional<Length>();
-    const size_t middle = (low + high) / 2;
+    const bool unbounded = high == sentences.size();
+    const size_t middle = unbounded ? std::min(next, high - 1) : (low + high) / 2;
     const auto ok = fits({middle, 0});
     if (!ok.ok()) return ok.error();
     (*ok ? low : high) = middle;
+    next = 2 * middle;
   }
   if (high == sentences.size()) {
     return Error{ErrorCode::invalid_argument,

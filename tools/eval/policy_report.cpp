@@ -107,6 +107,14 @@ std::string destroyed_text(const std::vector<DestroyedPolicy>& destroyed,
   return text.empty() ? "" : fmt::format(" Destroyed{}: {}.", limit, text);
 }
 
+void add_floor_note(Report* report) {
+  report->notes.push_back(
+      fmt::format("Packed weights round activations to 8 bits, so that the smallest change of the "
+                  "cache changes roundings behind it: with such weights every divergence has a "
+                  "floor, about that of {}.",
+                  closest_preset()));
+}
+
 void add_incomplete_note(Report* report) {
   if (report->incomplete) {
     report->notes.emplace_back("Incomplete: it was ended before its time.");

@@ -48,6 +48,8 @@ void begin_verdict(const std::string& word, const PolicyBytes& bytes,
 // " Destroyed: int4_g32 (1 of 8)."; empty where none is. limit: behind "Destroyed".
 std::string destroyed_text(const std::vector<DestroyedPolicy>& destroyed, const std::string& limit);
 
+// The note of what is in every divergence and isn't the cache's.
+void add_floor_note(Report* report);
 // The note of what was ended early.
 void add_incomplete_note(Report* report);
 

@@ -3,9 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/hash.h"
 
 namespace kvart::tools {
+namespace {
+
+// A byte of UTF-8 that isn't a character's first.
+bool is_inside_character(char byte) {
+  return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
+}
+
+}  // namespace
 
 Result<PolicyBytes> policy_bytes(const ModelConfig& config, const Policy& policy) {
   const auto formats = policy.resolve(config.layers);
@@ -63,6 +73,24 @@ Result<std::vector<int32_t>> tokens_of_text(const Model& model, std::string_view
     tokens->erase(tokens->begin());
   }
   return tokens;
+}
+
+Result<std::optional<std::vector<int32_t>>> first_tokens(const Model& model, std::string_view text,
+                                                         int64_t count, const Watch& watch) {
+  // What follows changes how the last word of a part is cut, and next to never more than that.
+  constexpr size_t uncertain_tokens = 64;
+  constexpr size_t bytes_per_token = 8;
+  const size_t wanted = static_cast<size_t>(count) + uncertain_tokens;
+  for (size_t bytes = bytes_per_token * wanted;; bytes *= 2) {
+    if (watch.should_end()) return std::optional<std::vector<int32_t>>();
+    size_t end = std::min(bytes, text.size());
+    for (int i = 0; i < 3 && end < text.size() && is_inside_character(text[end]); ++i) --end;
+    auto tokens = tokens_of_text(model, text.substr(0, end));
+    if (!tokens.ok()) return tokens.error();
+    if (end < text.size() && tokens->size() < wanted) continue;
+    tokens->resize(std::min(tokens->size(), static_cast<size_t>(count)));
+    return std::optional(std::move(*tokens));
+  }
 }
 
 nlohmann::ordered_json model_json(const Model& model) {

@@ -43,6 +43,12 @@ struct SessionSize {
 Result<std::unique_ptr<Session>> make_session(const Model& model, const Policy& policy,
                                               const SessionSize& size);
 
+// The first `count` tokens of a text (all, where it has no more), without the begin-of-sequence
+// that tokenize() puts in front of it. However long the text is, no more of it is read than they
+// need; none: it was ended before that was known.
+Result<std::optional<std::vector<int32_t>>> first_tokens(const Model& model, std::string_view text,
+                                                         int64_t count, const Watch& watch);
+
 // Tokens of a text without the begin-of-sequence that tokenize() puts in front of it.
 Result<std::vector<int32_t>> tokens_of_text(const Model& model, std::string_view text);
 

@@ -255,6 +255,7 @@ Report sensitivity_report(const SensitivityResult& result) {
   report.notes.push_back(
       "Each policy keeps the first block and the open one in full precision, so that only the "
       "side and its format differ.");
+  add_floor_note(&report);
   if (!result.no_retrieval.empty()) {
     report.notes.push_back("No facts were asked for: " + result.no_retrieval);
   }

@@ -137,22 +137,31 @@ Result<Report> divergence_section(SectionInput& input, Watch& watch) {
   return divergence_report(*result);
 }
 
-Result<Report> keys_section(SectionInput& input, Watch& /*watch*/) {
+Result<Report> keys_section(SectionInput& input, Watch& watch) {
   auto text = read_evaluation_text("");
   if (!text.ok()) return text.error();
-  auto tokens = tokens_of_text(input.model, text->text);
-  if (!tokens.ok()) return tokens.error();
   const ModelConfig& config = input.model.config();
   const int64_t most =
       config.context_length == 0 ? key_tokens : std::min(config.context_length, key_tokens);
-  if (static_cast<int64_t>(tokens->size()) > most) tokens->resize(static_cast<size_t>(most));
-  const auto errors = measure_format_errors(input.model, *tokens, input.options.threads);
-  if (!errors.ok()) return errors.error();
-  const auto keys = key_errors(*errors, config, input.options.caches.policies);
+  const auto tokens = first_tokens(input.model, text->text, most, watch);
+  if (!tokens.ok()) return tokens.error();
+  FormatErrors errors;
+  if (tokens->has_value()) {
+    watch.begin("keys", static_cast<double>(most));
+    auto measured = measure_format_errors(input.model, **tokens, input.options.threads, [&] {
+      watch.advance(block_tokens);
+      return !watch.should_end();
+    });
+    if (!measured.ok()) return measured.error();
+    errors = std::move(*measured);
+  }
+  if (errors.tokens == 0) return Error{ErrorCode::io, "it was ended before a block was full"};
+  const auto keys = key_errors(errors.formats, config, input.options.caches.policies);
   if (!keys.ok()) return keys.error();
   if (keys->empty()) return Error{ErrorCode::invalid_argument, "no policy quantizes K"};
-  return key_errors_report(config, *keys,
-                           static_cast<int64_t>(tokens->size()) / block_tokens * block_tokens);
+  Report report = key_errors_report(config, *keys, errors.tokens);
+  report.incomplete = errors.tokens + block_tokens <= static_cast<int64_t>((*tokens)->size());
+  return report;
 }
 
 Result<Report> needle_section(SectionInput& input, Watch& watch) {
@@ -186,15 +195,38 @@ Result<Report> sensitivity_section(SectionInput& input, Watch& watch) {
   return sensitivity_report(*result);
 }
 
+void forget_gain(Findings& findings) {
+  findings.gain_context_tokens = 0;
+  for (PolicyFindings& policy : findings.policies) {
+    policy.sequences_ratio = policy.speed_up = policy.speed_up_low = policy.speed_up_high = 0;
+    policy.speed_up_estimated = false;
+  }
+}
+
+void forget_retrieval(Findings& findings) {
+  for (PolicyFindings& policy : findings.policies) {
+    policy.retrieval = Retrieval::unknown;
+    policy.found = policy.full_found = 0;
+  }
+}
+
+void forget_divergence(Findings& findings) {
+  for (PolicyFindings& policy : findings.policies) {
+    policy.kl.reset();
+    policy.close = false;
+  }
+}
+
 // Measured first what says most: a run whose time is over lacks the end.
 constexpr SectionKind kinds[] = {
-    {"bytes", "Bytes, exactly", 0, bytes_section},
-    {"gain", "What it gains: sequences, decode, prefill", 0.32, gain_section},
-    {"plan", "What bytes alone would allow", 0, plan_section},
-    {"needle", "What it costs: facts in a long text", 0.32, needle_section},
-    {"divergence", "What it costs: divergence from full precision", 0.16, divergence_section},
-    {"keys", "What formats lose of the keys", 0.02, keys_section},
-    {"sensitivity", "K against V", 0.18, sensitivity_section},
+    {"bytes", "Bytes, exactly", 0, bytes_section, nullptr},
+    {"gain", "What it gains: sequences, decode, prefill", 0.32, gain_section, forget_gain},
+    {"plan", "What bytes alone would allow", 0, plan_section, nullptr},
+    {"needle", "What it costs: facts in a long text", 0.32, needle_section, forget_retrieval},
+    {"divergence", "What it costs: divergence from full precision", 0.16, divergence_section,
+     forget_divergence},
+    {"keys", "What formats lose of the keys", 0.02, keys_section, nullptr},
+    {"sensitivity", "K against V", 0.18, sensitivity_section, nullptr},
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ struct SectionKind {
   std::string_view title;
   double share;  // of the time; 0: it takes next to none
   Result<Report> (*run)(SectionInput& input, Watch& watch);
+  void (*forget)(Findings& findings);  // what it added; null: it adds nothing
 };
 
 std::span<const SectionKind> section_kinds();

@@ -165,6 +165,10 @@ Result<WholeResult> parse_unfinished(std::string_view text, const std::string& p
     result.sections.push_back(
         {name.get<std::string>(), title.get<std::string>(), std::move(*report)});
   }
+  // What a section found that wasn't finished: it is measured again.
+  for (const SectionKind& kind : section_kinds()) {
+    if (kind.forget != nullptr && !has_section(result, kind.name)) kind.forget(result.findings);
+  }
   return result;
 }
 
