@@ -335,6 +335,7 @@ TEST(GainMemory, ProcessorTimeGrows) {
 TEST(GainMemory, BandwidthIsMeasured) {
   EXPECT_GT(read_bandwidth(8 << 20, 2), 1e8);
   EXPECT_EQ(bandwidth_buffer_bytes(uint64_t{40} << 20), uint64_t{10} << 20);
+  EXPECT_EQ(read_bandwidth(8 << 20, 2, [] { return true; }), 0);
 }
 
 class Measured : public testing::TestWithParam<const char*> {
@@ -450,9 +451,23 @@ TEST_P(Measured, EndsWithWhatThereIs) {
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_TRUE(result->incomplete);
   EXPECT_TRUE(result->points.empty());
+  EXPECT_EQ(result->read_bytes_per_s, 0);
   const Report report = gain_report(*result);
   EXPECT_TRUE(report.incomplete);
   EXPECT_THAT(report.verdict, HasSubstr("Nothing was measured"));
+}
+
+TEST_P(Measured, APromptEndsBetweenItsSteps) {
+  const Policy& policy = options_.policies[0].policy;
+  auto source = open_prefill(*model_, options_, policy, prefill_chunk + 100);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  int asked = 0;
+  ASSERT_TRUE(prefill(*model_, *source, [&] { return ++asked == 2; }).ok());
+  EXPECT_EQ(source->session->length(source->id), prefill_chunk);
+  EXPECT_TRUE(source->seconds.empty());
+  ASSERT_TRUE(prefill(*model_, *source, [] { return false; }).ok());
+  EXPECT_EQ(source->session->length(source->id), prefill_chunk + 100);
+  EXPECT_EQ(source->seconds.size(), 1u);
 }
 
 TEST_P(Measured, ATimeThatIsOverLeavesTheRestOut) {

@@ -31,12 +31,12 @@ uint64_t sum_of(const uint64_t* values, size_t count) {
 
 }  // namespace
 
-double read_bandwidth(uint64_t bytes, int threads) try {
+double read_bandwidth(uint64_t bytes, int threads, const std::function<bool()>& is_over) try {
   const size_t each = static_cast<size_t>(bytes) / sizeof(uint64_t) / static_cast<size_t>(threads);
   std::vector<uint64_t> buffer(each * static_cast<size_t>(threads), 1);
   std::vector<uint64_t> sums(static_cast<size_t>(threads));
   double best = 0;
-  for (int pass = 0; pass < passes; ++pass) {
+  for (int pass = 0; pass < passes && (!is_over || !is_over()); ++pass) {
     const auto start = std::chrono::steady_clock::now();
     {
       std::vector<std::jthread> readers;

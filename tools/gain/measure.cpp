@@ -94,7 +94,8 @@ Status Measurement::begin() {
   KVART_RETURN_IF_ERROR(choose_contexts());
   result_.interleaved = fits_at_once();
   result_.read_bytes_per_s =
-      read_bandwidth(bandwidth_buffer_bytes(options_.available_bytes), options_.threads);
+      read_bandwidth(bandwidth_buffer_bytes(options_.available_bytes), options_.threads,
+                     [this] { return watch_.interrupted(); });
   return {};
 }
 
@@ -159,7 +160,8 @@ Result<int64_t> Measurement::prefill_tokens() {
   const int64_t whole = prefill_within(result_.contexts.front() - 2, shortest);
   auto trial = open_prefill(model_, options_, options_.policies.front().policy, shortest);
   if (!trial.ok()) return trial.error();
-  KVART_RETURN_IF_ERROR(prefill(model_, *trial));
+  KVART_RETURN_IF_ERROR(prefill(model_, *trial, [this] { return watch_.interrupted(); }));
+  if (trial->seconds.empty()) return 0;
   const auto policies = static_cast<double>(options_.policies.size());
   const double token_s = trial->seconds.front() / static_cast<double>(shortest);
   const double least_s = token_s * policies * static_cast<double>(shortest + prefill_chunk);
@@ -196,7 +198,9 @@ Status Measurement::prefill_all() {
     if (round > 0 && start_s + round_s > until_s) return {};
     for (PrefilledSequence& source : sources_) {
       if (watch_.interrupted() || is_too_late()) return {};
-      if (round > 0 || source.seconds.empty()) KVART_RETURN_IF_ERROR(prefill(model_, source));
+      if (round > 0 || source.seconds.empty()) {
+        KVART_RETURN_IF_ERROR(prefill(model_, source, [this] { return watch_.interrupted(); }));
+      }
       watch_.advance(1);
     }
     round_s = watch_.elapsed_s() - start_s;
@@ -294,6 +298,7 @@ Status Measurement::measure_together(int64_t context, size_t first, size_t count
   Runs runs;
   std::vector<GainPoint> none;  // of those of which not one sequence fits
   for (size_t i = first; i < first + count; ++i) {
+    if (watch_.interrupted()) return {};  // as below
     auto run = PolicyRun::open(model_, options_, options_.policies[i], context, sources_[i]);
     if (!run.ok()) return run.error();
     if (is_too_late()) return {};  // without a point

@@ -78,7 +78,8 @@ Result<PrefilledSequence> open_prefill(const Model& model, const GainOptions& op
   return sequence;
 }
 
-Status prefill(const Model& model, PrefilledSequence& sequence) {
+Status prefill(const Model& model, PrefilledSequence& sequence,
+               const std::function<bool()>& is_over) {
   Session& session = *sequence.session;
   session.release(sequence.id);
   const auto id = session.start({}, "");
@@ -87,6 +88,7 @@ Status prefill(const Model& model, PrefilledSequence& sequence) {
   const std::vector<int32_t> tokens = some_tokens(sequence.tokens, model.config().vocab);
   double seconds = 0;
   for (int64_t at = 0; at < sequence.tokens; at += prefill_chunk) {
+    if (is_over()) return {};
     const int64_t count = std::min<int64_t>(prefill_chunk, sequence.tokens - at);
     const bool last = at + count == sequence.tokens;
     const auto took =

@@ -32,8 +32,10 @@ int64_t prefill_within(int64_t tokens, int64_t shortest);
 // Room for `tokens` tokens of one sequence.
 Result<PrefilledSequence> open_prefill(const Model& model, const GainOptions& options,
                                        const Policy& policy, int64_t tokens);
-// Computes it from the first token on, and adds the seconds that it took.
-Status prefill(const Model& model, PrefilledSequence& sequence);
+// Computes it from the first token on, and adds the seconds that it took. is_over: asked before
+// each step; where it says yes, nothing is added.
+Status prefill(const Model& model, PrefilledSequence& sequence,
+               const std::function<bool()>& is_over);
 
 class PolicyRun {
  public:

@@ -225,7 +225,7 @@ constexpr SectionKind kinds[] = {
     {"needle", "What it costs: facts in a long text", 0.32, needle_section, forget_retrieval},
     {"divergence", "What it costs: divergence from full precision", 0.16, divergence_section,
      forget_divergence},
-    {"keys", "What formats lose of the keys", 0.02, keys_section, nullptr},
+    {"keys", "What formats lose of the keys", 0.04, keys_section, nullptr},
     {"sensitivity", "K against V", 0.18, sensitivity_section, nullptr},
 };
 
