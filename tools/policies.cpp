@@ -175,7 +175,7 @@ std::string closest_preset() {
     if (!formats.ok()) continue;
     const auto [k, v] = formats->pair;
     const size_t bytes = k->side_bytes(head_dim) + v->side_bytes(head_dim);
-    if (bytes <= most) continue;
+    if (bytes <= most || k->full_precision || v->full_precision) continue;
     closest = preset.name;
     most = bytes;
   }

@@ -45,7 +45,7 @@ struct PresetFormats {
 };
 Result<PresetFormats> preset_formats(const Preset& preset);
 
-// The preset of the most bytes: nothing that quantizes is closer to full precision.
+// Of the presets that quantize, the one of the most bytes: the closest to full precision.
 std::string closest_preset();
 
 // Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both

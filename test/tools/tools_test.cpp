@@ -439,6 +439,10 @@ TEST(Policies, NaiveClaimCountsCodeBitsAlone) {
   EXPECT_DOUBLE_EQ(*naive_ratio(shape, parse_policy("k6v4")->policy), 3.2);
 }
 
+TEST(Policies, TheClosestPresetQuantizes) {
+  EXPECT_EQ(closest_preset(), "k8v8");
+}
+
 TEST(Policies, FullPrecisionComesFirstAndOnce) {
   const auto policies = parse_policies({"int4", "f16"});
   ASSERT_TRUE(policies.ok());
