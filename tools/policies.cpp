@@ -175,7 +175,8 @@ std::string closest_preset() {
     if (!formats.ok()) continue;
     const auto [k, v] = formats->pair;
     const size_t bytes = k->side_bytes(head_dim) + v->side_bytes(head_dim);
-    if (bytes <= most || k->full_precision || v->full_precision) continue;
+    const int bits = open_block_format().code_bits;
+    if (bytes <= most || k->code_bits >= bits || v->code_bits >= bits) continue;
     closest = preset.name;
     most = bytes;
   }

@@ -45,7 +45,8 @@ struct PresetFormats {
 };
 Result<PresetFormats> preset_formats(const Preset& preset);
 
-// Of the presets that quantize, the one of the most bytes: the closest to full precision.
+// Of the presets of fewer bits than full precision, the one of the most bytes: the closest to full
+// precision.
 std::string closest_preset();
 
 // Code bits alone, of K and V of all layers, as a share of 16 bits: 4 for 4-bit codes on both
