@@ -114,9 +114,12 @@ std::string layers_text(std::vector<int> layers) {
 
 std::string flag_text(const KeyErrors& row, const ModelConfig& config) {
   const int head_dim = config.layer_shapes[row.worst].head_dim;
-  std::string text = fmt::format(
-      "{} holds the keys of {} badly: up to {:.0f} % of what tells them apart is lost",
-      row.format->name, layers_text(row.flagged), 100 * key_error(row.layers[row.worst]));
+  const ErrorSum& worst = row.layers[row.worst];
+  std::string text = fmt::format("{} holds the keys of {} badly: up to {:.0f} % of {}",
+                                 row.format->name, layers_text(row.flagged), 100 * key_error(worst),
+                                 worst.lost_share() > worst.relative()
+                                     ? "the channels lose half or more of what they carry"
+                                     : "what tells them apart is lost");
   if (row.better != nullptr) {
     text += fmt::format(" (layer {}; {} with {:g} bytes instead of {:g}: {:.2g} %)", row.worst,
                         row.better->name, bytes_per_token(*row.better, head_dim),
