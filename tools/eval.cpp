@@ -19,7 +19,7 @@ Status evaluate(const EvalOptions& options, std::vector<std::string> inputs,
   const auto outputs = find_outputs(options.files, inputs);
   if (!outputs.ok()) return outputs.error();
   const auto loaded = load_with_policy(options.model, std::string(open_block_format().name),
-                                       options.threads, options.quiet);
+                                       options.threads, options.load, options.quiet);
   if (!loaded.ok()) return loaded.error();
   auto report = [&]() -> Result<Report> {
     Watch watch(options.budget_s, options.quiet);
@@ -33,9 +33,9 @@ Status evaluate(const EvalOptions& options, std::vector<std::string> inputs,
 }  // namespace
 
 void add_eval_options(CLI::App& command, EvalOptions* options) {
-  add_text_option(command, "model", &options->model, "MODEL",
-                  "GGUF file, or the folder of a Hugging Face checkpoint")
-      ->required();
+  CLI::Option* model = add_text_option(command, "model", &options->model, "MODEL",
+                                       "GGUF file, or the folder of a Hugging Face checkpoint");
+  add_load_options(command, &options->load, &options->model, model);
   add_threads_option(command, &options->threads);
   add_seed_option(command, &options->seed);
   add_number_option(command, "--time-budget", &options->budget_s, {0, longest_budget_s, true},

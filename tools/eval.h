@@ -16,6 +16,7 @@ namespace kvart::tools {
 
 struct EvalOptions {
   std::string model;
+  LoadOptions load;
   int threads = 0;
   uint64_t seed = 1;
   double budget_s = 0;

@@ -8,6 +8,7 @@
 
 #include "cache_options.h"
 #include "commands.h"
+#include "model_loading.h"
 #include "options.h"
 #include "report.h"
 #include "streams.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct GainCommand {
   std::string model;
+  LoadOptions load;
   std::vector<std::string> contexts;
   CacheOptions caches;
   int64_t batch_max = 1024;
@@ -58,6 +60,15 @@ Result<GainOptions> read_options(const GainCommand& command) {
   return options;
 }
 
+// The caches lie in the GPU's memory; a cache that wasn't given a size takes most of what is free.
+void use_gpu_memory(const Model& model, GainOptions* options) {
+  constexpr uint64_t unit = uint64_t{1} << 30;  // so that it repeats where little else changes
+  options->available_bytes = available_bytes_of(model);
+  if (options->kv_memory_given) return;
+  const uint64_t share = options->available_bytes / 4 * 3;
+  options->kv_memory_bytes = share >= unit ? share / unit * unit : share;
+}
+
 Status run_gain(const GainCommand& command) {
   const auto outputs = find_outputs(
       command.files, with_policy_files(files_of_model(command.model), command.caches.policies));
@@ -65,8 +76,9 @@ Status run_gain(const GainCommand& command) {
   auto options = read_options(command);
   if (!options.ok()) return options.error();
   Watch watch(command.time_budget_s, command.quiet);
-  const auto model = Model::load(command.model, options->threads);
+  const auto model = load_model(command.model, options->threads, command.load);
   if (!model.ok()) return model.error();
+  if ((*model)->device() == Device::cuda) use_gpu_memory(**model, &*options);
   const auto result = measure_gain(**model, *options, watch);
   if (!result.ok()) return result.error();
   Report report = gain_report(*result);
@@ -89,9 +101,9 @@ void add_gain_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<GainCommand>();
   CLI::App* command = app.add_subcommand(
       "gain", "Measure sequences that fit, decode and prefill of each policy against context");
-  add_text_option(*command, "model", &options->model, "MODEL",
-                  "GGUF file, or the folder of a Hugging Face checkpoint")
-      ->required();
+  CLI::Option* model = add_text_option(*command, "model", &options->model, "MODEL",
+                                       "GGUF file, or the folder of a Hugging Face checkpoint");
+  add_load_options(*command, &options->load, &options->model, model);
   add_list_option(*command, "--context", &options->contexts, "TOKENS",
                   "Tokens of a sequence, one or more, e.g. 1k,8k (default: 1k,4k,16k,32k, cut to "
                   "what the model was made for)");

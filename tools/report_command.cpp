@@ -8,6 +8,7 @@
 #include "cache_options.h"
 #include "commands.h"
 #include "machine.h"
+#include "model_loading.h"
 #include "options.h"
 #include "page/report_page.h"
 #include "streams.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct ReportCommand {
   WholeOptions whole;
+  LoadOptions load;
   CacheOptions caches;
   std::string html = "kvart-report.html";
   std::string json;
@@ -72,8 +74,11 @@ Result<bool> run_report(ReportCommand& command) {
   }
   const auto outputs = find_outputs({command.json, "", command.html}, files);
   if (!outputs.ok()) return outputs.error();
-  const auto model = Model::load(options.model, options.threads);
+  const auto model = load_model(options.model, options.threads, command.load);
   if (!model.ok()) return model.error();
+  if ((*model)->device() == Device::cuda) {
+    options.caches.available_bytes = available_bytes_of(**model);
+  }
   const std::string key = run_key(**model, options);
   WholeResult before;
   if (command.resume && !unfinished.empty()) {
@@ -111,9 +116,9 @@ void add_report_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<ReportCommand>();
   CLI::App* command = app.add_subcommand(
       "report", "Everything about one model on one page: bytes, gain, retrieval, divergence");
-  add_text_option(*command, "model", &options->whole.model, "MODEL",
-                  "GGUF file, or the folder of a Hugging Face checkpoint")
-      ->required();
+  CLI::Option* model = add_text_option(*command, "model", &options->whole.model, "MODEL",
+                                       "GGUF file, or the folder of a Hugging Face checkpoint");
+  add_load_options(*command, &options->load, &options->whole.model, model);
   add_cache_options(*command, &options->caches);
   add_number_option(*command, "--time-budget", &options->whole.budget_s, {20, 1e6, false},
                     "Seconds that the measurements may take")

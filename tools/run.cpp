@@ -33,8 +33,8 @@ class Run {
       : options_(options), input_(std::move(input)), sampler_(options.sampling) {}
 
   Status load() {
-    auto loaded =
-        load_with_policy(options_.model, options_.cache_dtype, options_.threads, options_.quiet);
+    auto loaded = load_with_policy(options_.model, options_.cache_dtype, options_.threads,
+                                   options_.load, options_.quiet);
     if (!loaded) return loaded.error();
     model_ = std::move(loaded->model);
     policy_ = std::move(loaded->policy);

@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t most_ids = int64_t{1} << 31;
 
 void add_prompt_options(CLI::App& command, RunOptions* options) {
-  add_text_option(command, "model", &options->model, "MODEL",
-                  "GGUF file, or the folder of a Hugging Face checkpoint")
-      ->required();
+  CLI::Option* model = add_text_option(command, "model", &options->model, "MODEL",
+                                       "GGUF file, or the folder of a Hugging Face checkpoint");
+  add_load_options(command, &options->load, &options->model, model);
   auto* prompt =
       command.add_option("-p,--prompt", options->prompt, "The user's message")->type_name("TEXT");
   auto* file = add_text_option(command, "-f,--file", &options->prompt_file, "FILE",

@@ -8,11 +8,13 @@
 
 #include "kvart/result.h"
 #include "kvart/sampler.h"
+#include "model_loading.h"
 
 namespace kvart::tools {
 
 struct RunOptions {
   std::string model;
+  LoadOptions load;
   std::string prompt;
   std::string prompt_file;
   std::string system;

@@ -73,8 +73,8 @@ class Serve {
 
   Status run() {
     KVART_RETURN_IF_ERROR(check_key_of_environment(options_.server.api_keys));
-    auto loaded =
-        load_with_policy(options_.model, options_.cache_dtype, options_.threads, options_.quiet);
+    auto loaded = load_with_policy(options_.model, options_.cache_dtype, options_.threads,
+                                   options_.load, options_.quiet);
     if (!loaded) return loaded.error();
     model_ = std::move(loaded->model);
     policy_ = std::move(loaded->policy);
@@ -94,12 +94,14 @@ class Serve {
   Status start_engine() {
     std::vector<std::string> notes;
     auto session =
-        plan_session(options_, model_->config(), policy_, available_memory_bytes(), &notes);
+        plan_session(options_, model_->config(), policy_, available_bytes_of(*model_), &notes);
     if (!session) return session.error();
     for (const std::string& note : notes) say(note);
     EngineOptions engine;
     engine.session = std::move(*session);
     engine.session.threads = threads_;
+    // The GPU doesn't measure it.
+    if (model_->device() == Device::cuda) engine.session.error_sample_interval = 0;
     engine.max_running = options_.max_num_seqs;
     auto created = Engine::create(*model_, engine);
     if (!created) return created.error();

@@ -149,9 +149,9 @@ std::string layers_text(const std::vector<int>& layers) {
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions* options) {
-  add_text_option(command, "model", &options->model, "MODEL",
-                  "GGUF file, or the folder of a Hugging Face checkpoint")
-      ->required();
+  CLI::Option* model = add_text_option(command, "model", &options->model, "MODEL",
+                                       "GGUF file, or the folder of a Hugging Face checkpoint");
+  add_load_options(command, &options->load, &options->model, model);
   add_cache_options(command, options);
   add_engine_options(command, options);
   add_http_options(command, options);

@@ -9,11 +9,13 @@
 #include "kvart/engine.h"
 #include "kvart/result.h"
 #include "kvart/server.h"
+#include "model_loading.h"
 
 namespace kvart::tools {
 
 struct ServeOptions {
   std::string model;
+  LoadOptions load;
   std::string cache_dtype = "int4";
   int64_t max_model_len = 0;        // tokens; 0: the model's, or what fits
   uint64_t cache_memory_bytes = 0;  // 0: what max_num_seqs need, at most a share of the memory

@@ -42,15 +42,28 @@ class TextStream {
   virtual std::string flush() = 0;  // what is left at the end; broken characters become U+FFFD
 };
 
+// What a model's sessions run on, and where their caches lie.
+enum class Device {
+  cpu,
+  cuda,  // an NVIDIA GPU, the current one; it gets a copy of the weights in 16 bits
+};
+
 class Model {
  public:
   // path: a GGUF file (or a part of one that is split), or a folder of a Hugging Face checkpoint
   // (config.json, tokenizer.json, safetensors). Reads and packs all weights with `threads` threads.
-  // Error: a file that is damaged or that Kvart doesn't run, by name.
-  static Result<std::unique_ptr<Model>> load(const std::string& path, int threads);
+  // Error: a file that is damaged or that Kvart doesn't run, by name; unsupported: no such device.
+  static Result<std::unique_ptr<Model>> load(const std::string& path, int threads,
+                                             Device device = Device::cpu);
+  // A model of that shape with random weights, the same for the same shape: to measure without the
+  // checkpoint. What it answers is nonsense; its vocabulary has the 256 bytes and names for the
+  // rest. Error: a shape that Kvart doesn't run, by name; out_of_memory.
+  static Result<std::unique_ptr<Model>> dummy(const ModelConfig& config, int threads,
+                                              Device device = Device::cpu);
   virtual ~Model() = default;
 
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual Device device() const = 0;
   [[nodiscard]] virtual uint64_t packed_weight_bytes() const = 0;
   // A hash of the weights and of what is computed with them: another number, other K and V.
   [[nodiscard]] virtual uint64_t fingerprint() const = 0;

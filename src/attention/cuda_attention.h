@@ -53,17 +53,23 @@ class CudaAttention {
                                                        CudaKernels kernels = CudaKernels::fastest);
   virtual ~CudaAttention() = default;
 
-  // Of the device's memory: the plan, and partial results of sequences that are split.
+  // Of the device's memory: the plan, partial results of sequences that are split, and the blocks
+  // that a batch fills and that have no place in the cache.
   static uint64_t workspace_bytes(const PageLayout& layout, const CudaLimits& limits,
                                   const CudaDevice& device);
 
-  // Once per batch, as Attention::plan(). Waits until the device has read the plan before. Every
-  // block that a step appends to must have a slot, and each that it fills, sinks aside, a page:
-  // reserve final steps within one block, and others as speculative.
+  // Once per batch, as Attention::plan(). Waits until the device has read the plan before. A block
+  // that a step fills must not share its slot with the one that the same step begins, as the cache
+  // has it after a final step: takes_over() says where it would, and such a step comes in two
+  // parts. continued: these are the second parts; what the first ones filled without a page of its
+  // own is still there.
   // What else is to be read of the cache (blocks copied, swapped in) is put into the stream before
   // plan(): attend() reads blocks that were full before the batch while the kernel ahead of it
   // still runs.
-  virtual Status plan(std::span<const SequenceStep> steps, CudaStream stream) = 0;
+  virtual Status plan(std::span<const SequenceStep> steps, CudaStream stream,
+                      bool continued = false) = 0;
+  // Whether a step's last block has the slot of its first one.
+  [[nodiscard]] virtual bool takes_over(const SequenceStep& step) const = 0;
 
   // As Attention::append(); k and v are in the device's memory.
   virtual Status append(int layer, Element type, const void* k, const void* v,

@@ -29,16 +29,24 @@ Result<Arena> Arena::take(size_t bytes, Backing backing) {
 }
 
 Arena::Arena(Arena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      release_(other.release_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(release_, other.release_);
   return *this;
 }
 
 Arena::~Arena() {
-  if (data_ != nullptr) munmap(data_, bytes_);
+  if (data_ == nullptr) return;
+  if (release_ != nullptr) {
+    release_(data_, bytes_);
+  } else {
+    munmap(data_, bytes_);
+  }
 }
 
 }  // namespace kvart

@@ -16,7 +16,13 @@ class Arena {
     sparse,     // address space only; pages appear when they are touched
   };
 
+  // Gives memory back that take() didn't take.
+  using Release = void (*)(uint8_t* data, size_t bytes);
+
   Arena() = default;
+  // Owns memory of another kind, aligned as take()'s is.
+  Arena(uint8_t* data, size_t bytes, Release release)
+      : data_(data), bytes_(bytes), release_(release) {}
   // All bytes are zero, aligned to 128 bytes or more. Error out_of_memory: the system refused.
   static Result<Arena> take(size_t bytes, Backing backing = Backing::committed);
   Arena(Arena&& other) noexcept;
@@ -31,6 +37,7 @@ class Arena {
  private:
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;
+  Release release_ = nullptr;  // null: what take() took
 };
 
 }  // namespace kvart

@@ -8,8 +8,10 @@
 
 namespace kvart {
 
-BlockPool::BlockPool(Arena arena, int32_t count, size_t block_bytes, bool poison_free_blocks)
+BlockPool::BlockPool(Arena arena, int32_t count, size_t block_bytes, bool poison_free_blocks,
+                     const CacheMemory& memory)
     : arena_(std::move(arena)),
+      memory_(&memory),
       block_bytes_(block_bytes),
       poison_free_blocks_(poison_free_blocks),
       blocks_(index(count)),

@@ -7,6 +7,7 @@
 
 #include "cache/age_list.h"
 #include "cache/arena.h"
+#include "cache/cache_memory.h"
 
 namespace kvart {
 
@@ -15,8 +16,10 @@ class BlockPool {
   // Free blocks are filled with this byte when the pool is told to poison: as f16 it reads as NaN.
   static constexpr uint8_t poison_byte = 0x7e;
 
-  // Blocks of block_bytes each; the arena holds at least count of them. All are free.
-  BlockPool(Arena arena, int32_t count, size_t block_bytes, bool poison_free_blocks);
+  // Blocks of block_bytes each; the arena, of `memory`, holds at least count of them. All are free.
+  // poison_free_blocks: only in the system's memory.
+  BlockPool(Arena arena, int32_t count, size_t block_bytes, bool poison_free_blocks,
+            const CacheMemory& memory = system_memory());
 
   // A free block with one reference. Precondition: free_count() > 0.
   int32_t take();
@@ -48,6 +51,7 @@ class BlockPool {
   [[nodiscard]] uint8_t* data(int32_t block) const;
   [[nodiscard]] size_t block_bytes() const { return block_bytes_; }
   [[nodiscard]] size_t arena_bytes() const { return arena_.bytes(); }
+  [[nodiscard]] const CacheMemory& memory() const { return *memory_; }
 
   // Aborts when free list, cached list, states and counts disagree, or a free block was written to.
   void check_integrity() const;
@@ -64,6 +68,7 @@ class BlockPool {
   [[nodiscard]] bool is_poisoned(int32_t block) const;
 
   Arena arena_;
+  const CacheMemory* memory_;
   size_t block_bytes_;
   bool poison_free_blocks_;
   std::vector<Block> blocks_;

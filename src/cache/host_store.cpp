@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -98,7 +97,8 @@ uint64_t HostStore::checksum_of(const Block& block) const {
   return sum;
 }
 
-int32_t HostStore::store(const Label& label, const uint8_t* bytes, size_t size) {
+int32_t HostStore::store(const Label& label, const uint8_t* bytes, size_t size,
+                         const CacheMemory& memory) {
   KVART_CHECK(size > 0 && has_room(size) && !unused_.empty(), "no room for %zu bytes", size);
   const int32_t index = unused_.back();
   unused_.pop_back();
@@ -108,8 +108,8 @@ int32_t HostStore::store(const Label& label, const uint8_t* bytes, size_t size) 
   for (size_t i = 1; i < chunks_for(size); ++i) last = chunks_[static_cast<size_t>(last)];
   first_free_ = std::exchange(chunks_[static_cast<size_t>(last)], none);
   free_chunks_ -= chunks_for(size);
-  for_chunks(block, [bytes](uint8_t* to, size_t offset, size_t part) {
-    std::memcpy(to, bytes + offset, part);
+  for_chunks(block, [&](uint8_t* to, size_t offset, size_t part) {
+    memory.read(to, bytes + offset, part);
   });
   block.checksum = checksum_of(block);
   by_age_.add(index);
@@ -121,9 +121,9 @@ bool HostStore::is_intact(int32_t block) const {
   return checksum_of(at(block)) == at(block).checksum;
 }
 
-void HostStore::load(int32_t block, uint8_t* to) const {
-  for_chunks(at(block), [to](const uint8_t* bytes, size_t offset, size_t size) {
-    std::memcpy(to + offset, bytes, size);
+void HostStore::load(int32_t block, uint8_t* to, const CacheMemory& memory) const {
+  for_chunks(at(block), [&](const uint8_t* bytes, size_t offset, size_t size) {
+    memory.write(to + offset, bytes, size);
   });
 }
 

@@ -13,6 +13,7 @@
 
 #include "cache/age_list.h"
 #include "cache/arena.h"
+#include "cache/cache_memory.h"
 #include "kvart/result.h"
 
 namespace kvart {
@@ -34,12 +35,13 @@ class HostStore {
   static Result<HostStore> take(uint64_t bytes, std::span<const size_t> block_bytes);
 
   [[nodiscard]] bool has_room(size_t bytes) const { return chunks_for(bytes) <= free_chunks_; }
-  // A copy of the block's bytes becomes the youngest stored one. Precondition: has_room(size), and
-  // `size` is one of block_bytes.
-  int32_t store(const Label& label, const uint8_t* bytes, size_t size);
+  // A copy of the block's bytes, which lie in `memory`, becomes the youngest stored one.
+  // Precondition: has_room(size), and `size` is one of block_bytes.
+  int32_t store(const Label& label, const uint8_t* bytes, size_t size,
+                const CacheMemory& memory = system_memory());
   // Whether the bytes are those that were stored under that label.
   [[nodiscard]] bool is_intact(int32_t block) const;
-  void load(int32_t block, uint8_t* to) const;
+  void load(int32_t block, uint8_t* to, const CacheMemory& memory = system_memory()) const;
   // Takes the block off the list that oldest() is from, until it is dropped.
   void hold(int32_t block);
   void drop(int32_t block);

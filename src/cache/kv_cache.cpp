@@ -110,15 +110,16 @@ Result<BlockGroup> take_group(const CacheConfig& config, const PageLayout& page_
   const GroupPlan& plan = config.plan.groups[static_cast<size_t>(group)];
   const size_t page_bytes = page_layout.block_bytes(group);
   const size_t slot_bytes = slot_layout.block_bytes(group);
-  Result<Arena> pages = Arena::take(static_cast<size_t>(plan.pages) * page_bytes);
+  const CacheMemory& memory = *config.memory;
+  Result<Arena> pages = memory.take(static_cast<size_t>(plan.pages) * page_bytes);
   if (!pages.ok()) return pages.error();
-  Result<Arena> slots = Arena::take(static_cast<size_t>(plan.slots) * slot_bytes);
+  Result<Arena> slots = memory.take(static_cast<size_t>(plan.slots) * slot_bytes);
   if (!slots.ok()) return slots.error();
   const bool poison = config.poison_free_blocks;
   return BlockGroup(
       plan.window,
-      BlockPool(std::move(*pages), static_cast<int32_t>(plan.pages), page_bytes, poison),
-      BlockPool(std::move(*slots), static_cast<int32_t>(plan.slots), slot_bytes, poison));
+      BlockPool(std::move(*pages), static_cast<int32_t>(plan.pages), page_bytes, poison, memory),
+      BlockPool(std::move(*slots), static_cast<int32_t>(plan.slots), slot_bytes, poison, memory));
 }
 
 // None where no host memory is asked for.

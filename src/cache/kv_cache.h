@@ -22,6 +22,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/no_memory.h"
+#include "cache/cache_memory.h"
 #include "cache/page_layout.h"
 #include "kvart/memory_plan.h"
 #include "kvart/result.h"
@@ -37,6 +38,7 @@ struct CacheConfig {
   MemoryPlan plan;  // from plan_memory with the same shape and policy
   bool prefix_caching = true;
   uint64_t host_bytes = 0;  // for evicted blocks, beside the plan's; 0: evicted blocks are gone
+  const CacheMemory* memory = &system_memory();  // of pages and slots; outlives the cache
   bool poison_free_blocks = false;  // for tests: free blocks are filled with bytes that read as NaN
   int prefix_key_bits = 128;  // for tests: bits kept of the prefix index's keys; few: collisions
 };

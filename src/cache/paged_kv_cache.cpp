@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -479,8 +478,8 @@ Result<SequenceId> PagedKvCache::fork(SequenceId id) try {
     }
     if (!has_open) continue;
     const int32_t slot = group.slots.take();
-    std::memcpy(group.slots.data(slot), group.slots.data(table.places.back().slot),
-                group.slots.block_bytes());
+    group.slots.memory().copy(group.slots.data(slot), group.slots.data(table.places.back().slot),
+                              group.slots.block_bytes());
     table.places.back().slot = slot;
   }
   return child;

@@ -20,9 +20,9 @@ void PagedKvCache::swap_out(size_t group, int32_t block) {
   }
   if (!host_->has_room(pool.block_bytes())) return;  // all that is there is on its way back
   const int32_t node = from.node(block);
-  const int32_t stored =
-      host_->store({node, static_cast<int32_t>(group), place.page < 0, index_.key(node).low},
-                   pool.data(place.page >= 0 ? place.page : place.slot), pool.block_bytes());
+  const int32_t stored = host_->store(
+      {node, static_cast<int32_t>(group), place.page < 0, index_.key(node).low},
+      pool.data(place.page >= 0 ? place.page : place.slot), pool.block_bytes(), pool.memory());
   index_.name_block(node, static_cast<int>(groups_.size() + group), stored);
   ++swapped_out_blocks_;
 }
@@ -146,7 +146,8 @@ BlockPlace PagedKvCache::swap_in(size_t group, int32_t node) {
   BlockGroup& to = groups_[group];
   BlockPlace place;
   (is_slot ? place.slot : place.page) = is_slot ? to.slots.take() : to.pages.take();
-  host_->load(stored, is_slot ? to.slots.data(place.slot) : to.pages.data(place.page));
+  host_->load(stored, is_slot ? to.slots.data(place.slot) : to.pages.data(place.page),
+              to.pages.memory());
   name_place(group, node, place);
   forget_host_block(stored);
   ++swapped_in_blocks_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -104,7 +103,7 @@ Result<SequenceId> PagedKvCache::imitate(KvCache& from, SequenceId like, int64_t
       BlockPool& pool = copy.is_page ? group.pages : group.slots;
       const int32_t block = pool.take();
       (copy.is_page ? place.page : place.slot) = block;
-      std::memcpy(pool.data(block), copy.bytes, pool.block_bytes());
+      pool.memory().copy(pool.data(block), copy.bytes, pool.block_bytes());
     }
   }
   return id;

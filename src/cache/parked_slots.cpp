@@ -2,7 +2,6 @@
 #include "cache/parked_slots.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -37,7 +36,7 @@ int32_t ParkedSlots::park(BlockPool& pages, const uint8_t* slot, int32_t node, i
     first = page;
   }
   for_pages(first, [&](int32_t page, size_t offset, size_t bytes) {
-    std::memcpy(pages.data(page), slot + offset, bytes);
+    pages.memory().copy(pages.data(page), slot + offset, bytes);
   });
   at(first) = {node, false, dropped_at};
   by_age_.add(first);
@@ -48,7 +47,7 @@ int32_t ParkedSlots::park(BlockPool& pages, const uint8_t* slot, int32_t node, i
 void ParkedSlots::load(const BlockPool& pages, int32_t parked, uint8_t* slot) const {
   KVART_CHECK(contains(parked), "parked block %d", parked);
   for_pages(parked, [&](int32_t page, size_t offset, size_t bytes) {
-    std::memcpy(slot + offset, pages.data(page), bytes);
+    pages.memory().copy(slot + offset, pages.data(page), bytes);
   });
 }
 

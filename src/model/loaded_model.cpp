@@ -1,10 +1,15 @@
 // Loading a model, and text in and out of it.
 #include "model/loaded_model.h"
 
+#include <fmt/format.h>
+#include <xxhash.h>
+
 #include <algorithm>
 
+#include "model/dummy_weights.h"
 #include "model/file/json_text.h"
 #include "model/model_files.h"
+#include "model/step_runner.h"
 
 namespace kvart {
 
@@ -221,10 +226,69 @@ Result<std::vector<int32_t>> LoadedModel::chat_tokens(std::span<const ChatMessag
   return with_bos(tokenizer_.encode(unmarked->text, unmarked->plain));
 }
 
-Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads) {
+namespace {
+
+Status check_load(int threads, Device device) {
   if (threads < 1 || threads > 1024) {
     return Error{ErrorCode::invalid_argument, "threads must be 1 to 1024"};
   }
+  // Known before minutes are spent on weights.
+  auto found = session_device(device);
+  return found ? Status{} : Status{found.error()};
+}
+
+// The model, with its copy on the device.
+Result<std::unique_ptr<Model>> finished(std::unique_ptr<LoadedModel> model, int threads) {
+  auto device = session_device(model->device());
+  if (!device) return device.error();
+  auto copy = (*device)->copy_weights(*model, threads);
+  if (!copy) return copy.error();
+  model->set_device_copy(std::move(copy).value());
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+// Bytes, so that any text has tokens.
+TokenizerData byte_vocabulary() {
+  TokenizerData data;
+  data.source = "a vocabulary of bytes";
+  data.model = "llama";
+  data.tokens = {"<unk>"};
+  data.token_types = {static_cast<int32_t>(TokenType::unknown)};
+  for (int byte = 0; byte < 256; ++byte) {
+    data.tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    data.token_types.push_back(static_cast<int32_t>(TokenType::byte));
+  }
+  data.scores.assign(data.tokens.size(), 0.0f);
+  data.unk = 0;
+  return data;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::dummy(const ModelConfig& config, int threads, Device device) {
+  KVART_RETURN_IF_ERROR(check_load(threads, device));
+  KVART_RETURN_IF_ERROR(config.check_runnable());
+  const auto isa = chosen_isa();
+  if (!isa) return isa.error();
+  TokenizerData data = byte_vocabulary();
+  KVART_RETURN_IF_ERROR(fill_vocabulary(config, data));
+  auto tokenizer = Tokenizer::create(data);
+  if (!tokenizer) return tokenizer.error();
+  ThreadPool pool(threads);
+  const Architecture& architecture = *find_architecture(config.architecture);
+  auto weights = dummy_weights(config, architecture, &pool);
+  if (!weights) return Error{weights.error().code, config.source + ": " + weights.error().message};
+  // Caches of processes are apart; within one the shape tells dummies apart.
+  const uint64_t fingerprint = XXH3_64bits(config.source.data(), config.source.size());
+  return finished(
+      std::make_unique<LoadedModel>(config, architecture, RopePairing::halves,
+                                    std::move(weights).value(), std::move(tokenizer).value(),
+                                    default_chat_template(), fingerprint, *isa, device),
+      threads);
+}
+
+Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads, Device device) {
+  KVART_RETURN_IF_ERROR(check_load(threads, device));
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
   auto files = open_model_files(path);
@@ -241,9 +305,11 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path, int threads)
   if (!weights) return weights.error();
   const uint64_t fingerprint = files->fingerprint();
   KVART_RETURN_IF_ERROR(files->check_unchanged());
-  return std::unique_ptr<Model>(std::make_unique<LoadedModel>(
-      std::move(files->config), architecture, files->pairing, std::move(weights).value(),
-      std::move(tokenizer).value(), std::move(chat).value(), fingerprint, *isa));
+  return finished(
+      std::make_unique<LoadedModel>(std::move(files->config), architecture, files->pairing,
+                                    std::move(weights).value(), std::move(tokenizer).value(),
+                                    std::move(chat).value(), fingerprint, *isa, device),
+      threads);
 }
 
 }  // namespace kvart

@@ -1,6 +1,7 @@
 // LoadedModel: what the forward pass needs of a Model.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "base/cpu.h"
@@ -12,11 +13,18 @@
 
 namespace kvart {
 
+// The weights once more, in the memory of the device that the model's sessions run on.
+class DeviceCopy {
+ public:
+  virtual ~DeviceCopy() = default;
+  [[nodiscard]] virtual uint64_t bytes() const = 0;
+};
+
 class LoadedModel : public Model {
  public:
   LoadedModel(ModelConfig config, const Architecture& architecture, RopePairing pairing,
               Weights weights, Tokenizer tokenizer, ChatTemplate chat, uint64_t fingerprint,
-              Isa isa)
+              Isa isa, Device device)
       : config_(std::move(config)),
         architecture_(architecture),
         pairing_(pairing),
@@ -25,10 +33,14 @@ class LoadedModel : public Model {
         control_names_(tokenizer_),
         chat_(std::move(chat)),
         fingerprint_(fingerprint),
-        isa_(isa) {}
+        isa_(isa),
+        device_(device) {}
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
-  [[nodiscard]] uint64_t packed_weight_bytes() const override { return weights_.bytes(); }
+  [[nodiscard]] Device device() const override { return device_; }
+  [[nodiscard]] uint64_t packed_weight_bytes() const override {
+    return device_copy_ == nullptr ? weights_.bytes() : device_copy_->bytes();
+  }
   [[nodiscard]] uint64_t fingerprint() const override { return fingerprint_; }
   [[nodiscard]] Result<std::vector<int32_t>> tokenize(std::string_view text,
                                                       bool special) const override;
@@ -53,6 +65,10 @@ class LoadedModel : public Model {
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] Isa isa() const { return isa_; }
 
+  // Null on the CPU.
+  [[nodiscard]] const DeviceCopy* device_copy() const { return device_copy_.get(); }
+  void set_device_copy(std::unique_ptr<DeviceCopy> copy) { device_copy_ = std::move(copy); }
+
  private:
   // The tokens with one begin-of-sequence in front, if the model wants it.
   [[nodiscard]] Result<std::vector<int32_t>> with_bos(Result<std::vector<int32_t>> tokens) const;
@@ -66,6 +82,8 @@ class LoadedModel : public Model {
   ChatTemplate chat_;
   uint64_t fingerprint_;
   Isa isa_;
+  Device device_;
+  std::unique_ptr<DeviceCopy> device_copy_;
 };
 
 }  // namespace kvart

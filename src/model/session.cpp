@@ -7,16 +7,11 @@
 
 #include "base/check.h"
 #include "cache/kv_cache.h"
-#include "model/forward.h"
+#include "model/step_runner.h"
 
 namespace kvart {
 
 namespace {
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
-}
 
 // Without memory for the text, one that needs none.
 Error invalid_data(const char* text) try {
@@ -28,22 +23,17 @@ Error invalid_data(const char* text) try {
 class ModelSession : public Session {
  public:
   ModelSession(const LoadedModel& model, const SessionOptions& options, MemoryPlan plan,
-               std::unique_ptr<KvCache> cache)
+               std::unique_ptr<SessionDevice> device, std::unique_ptr<KvCache> cache)
       : model_(model),
         options_(options),
         plan_(std::move(plan)),
-        pool_(options.threads),
+        device_(std::move(device)),
         cache_(std::move(cache)) {}
 
   Status finish_creation() {
-    auto attention = Attention::create(cache_.get(), model_.isa(), &pool_, options_.max_step_tokens,
-                                       model_.config().q_heads, options_.error_sample_interval);
-    if (!attention) return attention.error();
-    attention_ = std::move(attention).value();
-    auto forward = ForwardPass::create(model_, attention_.get(), &pool_, options_.max_step_tokens,
-                                       options_.context_tokens);
-    if (!forward) return forward.error();
-    forward_ = std::move(forward).value();
+    auto runner = device_->create_runner(model_, options_, cache_.get());
+    if (!runner) return runner.error();
+    runner_ = std::move(runner).value();
     // A step that has taken places in the cache must come to its end, so it needs no memory then.
     const auto most = static_cast<size_t>(options_.max_step_tokens);
     steps_.reserve(most);
@@ -123,7 +113,7 @@ class ModelSession : public Session {
             .damaged_host_blocks = s.damaged_host_blocks};
   }
   [[nodiscard]] std::span<const LayerError> layer_errors() const override {
-    return attention_->errors();
+    return runner_->errors();
   }
   [[nodiscard]] std::vector<uint8_t> sealed_block(SequenceId sequence,
                                                   int64_t block) const override {
@@ -132,8 +122,10 @@ class ModelSession : public Session {
     for (int group = 0; group < layout.groups(); ++group) {
       const BlockPlace place = cache_->blocks(sequence, group)[static_cast<size_t>(block)];
       if (place.page < 0) continue;
-      const uint8_t* page = cache_->page(group, place.page);
-      bytes.insert(bytes.end(), page, page + layout.block_bytes(group));
+      const size_t before = bytes.size();
+      bytes.resize(before + layout.block_bytes(group));
+      device_->memory().read(bytes.data() + before, cache_->page(group, place.page),
+                             layout.block_bytes(group));
     }
     return bytes;
   }
@@ -163,10 +155,9 @@ class ModelSession : public Session {
   const LoadedModel& model_;
   SessionOptions options_;
   MemoryPlan plan_;
-  ThreadPool pool_;
+  std::unique_ptr<SessionDevice> device_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Attention> attention_;
-  std::unique_ptr<ForwardPass> forward_;
+  std::unique_ptr<StepRunner> runner_;
   // A step of theirs met a NaN or an Inf: nothing more can be computed.
   std::vector<SequenceId> lost_;
 
@@ -244,18 +235,20 @@ void ModelSession::gather(std::span<const StepRequest> requests) {
 
 void ModelSession::hand_out(std::span<const StepRequest> requests, std::span<const float> logits) {
   const auto vocab = static_cast<size_t>(model_.config().vocab);
-  size_t offset = 0;
+  const std::span<const uint8_t> finite = runner_->finite();
+  size_t row = 0;
   for (size_t s = 0; s < steps_.size(); ++s) {
     const StepRequest& request = requests[request_of_step_[s]];
     StepResult& result = results_[request_of_step_[s]];
     size_t rows = request.logits == WantLogits::all ? request.tokens.size() : 0;
     if (request.logits == WantLogits::last) rows = 1;
-    result.logits = logits.subspan(offset, rows * vocab);
-    offset += rows * vocab;
+    result.logits = logits.subspan(row * vocab, rows * vocab);
+    const auto of_rows = finite.subspan(row, rows);
+    row += rows;
     const char* wrong = nullptr;
-    if (attention_->failed()[s] != 0) {
+    if (runner_->failed()[s] != 0) {
       wrong = "K or V of the sequence has a value beyond 16 bits, NaN or Inf";
-    } else if (!all_finite(result.logits)) {
+    } else if (std::find(of_rows.begin(), of_rows.end(), 0) != of_rows.end()) {
       wrong =
           "the model's logits have a NaN or an Inf: its weights are damaged, or its activations "
           "leave 32 bits";
@@ -278,7 +271,7 @@ bool ModelSession::reserve_logits(std::span<const StepRequest> requests) {
     if (request.logits == WantLogits::all) rows += request.tokens.size();
     if (request.logits == WantLogits::last) rows += 1;
   }
-  return forward_->reserve_logits(static_cast<int64_t>(rows));
+  return runner_->reserve_logits(static_cast<int64_t>(rows));
 }
 
 std::span<const StepResult> ModelSession::step(std::span<const StepRequest> requests) {
@@ -289,8 +282,7 @@ std::span<const StepResult> ModelSession::step(std::span<const StepRequest> requ
   }
   gather(requests);
   if (steps_.empty()) return results_;
-  attention_->plan(steps_);
-  const std::span<const float> logits = forward_->run(tokens_, positions_, wanted_);
+  const std::span<const float> logits = runner_->run(steps_, tokens_, positions_, wanted_);
   hand_out(requests, logits);
   return results_;
 }
@@ -328,6 +320,8 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model,
                                                  const SessionOptions& options) {
   const auto& loaded = static_cast<const LoadedModel&>(model);
   KVART_RETURN_IF_ERROR(check_options(options, model.config()));
+  auto device = session_device(model.device());
+  if (!device) return device.error();
   const MemoryPlanInput input = plan_input(model.config(), options);
   auto plan = plan_memory(input);
   if (!plan) return plan.error();
@@ -338,10 +332,12 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model,
   config.plan = *plan;
   config.prefix_caching = options.prefix_caching;
   config.host_bytes = options.host_bytes;
+  config.memory = &(*device)->memory();
   auto cache = KvCache::create(config);
   if (!cache) return cache.error();
-  auto session = std::make_unique<ModelSession>(loaded, options, std::move(plan).value(),
-                                                std::move(cache).value());
+  auto session =
+      std::make_unique<ModelSession>(loaded, options, std::move(plan).value(),
+                                     std::move(device).value(), std::move(cache).value());
   KVART_RETURN_IF_ERROR(session->finish_creation());
   return std::unique_ptr<Session>(std::move(session));
 }

@@ -27,6 +27,7 @@ using test::tiny_model;
 class CountingModel : public Model {
  public:
   explicit CountingModel(const Model& model) : model_(model) {}
+  [[nodiscard]] Device device() const override { return Device::cpu; }
   [[nodiscard]] const ModelConfig& config() const override { return model_.config(); }
   [[nodiscard]] uint64_t packed_weight_bytes() const override {
     return model_.packed_weight_bytes();

@@ -44,7 +44,8 @@ LoadedModel model_with(const std::vector<std::string>& controls, const std::stri
           std::move(tokenizer).value(),
           std::move(parsed).value(),
           1,
-          Isa::scalar};
+          Isa::scalar,
+          Device::cpu};
 }
 
 int64_t controls_in(const std::vector<int32_t>& tokens) {

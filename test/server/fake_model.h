@@ -23,6 +23,7 @@ class FakeModel : public Model {
     config_.vocab = 258;
     config_.name = "fake";
   }
+  [[nodiscard]] Device device() const override { return Device::cpu; }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] uint64_t packed_weight_bytes() const override { return 0; }
   [[nodiscard]] uint64_t fingerprint() const override { return 1; }

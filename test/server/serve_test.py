@@ -295,16 +295,19 @@ class Program(ServedCase):
     def test_a_second_signal_ends_it_at_once(self):
         server = Served(self.models / "llama.gguf", "--max-num-batched-tokens", "8",
                         "--max-num-seqs", "8")
-        connection = server.connection()
-        connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": [5] * 200, "max_tokens": 300, "ignore_eos": True, "n": 8}))
+        # More than it can do before the second signal, however fast the machine is.
+        connections = [server.connection() for _ in range(12)]
+        for i, connection in enumerate(connections):
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": [5 + i] * 200, "max_tokens": 300, "ignore_eos": True, "n": 8}))
         time.sleep(0.1)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
-        if server.process.poll() is None:
-            server.process.send_signal(signal.SIGTERM)
-            self.assertNotEqual(server.process.wait(timeout=2), 0)
-        connection.close()
+        self.assertIsNone(server.process.poll())
+        server.process.send_signal(signal.SIGTERM)
+        self.assertNotEqual(server.process.wait(timeout=2), 0)
+        for connection in connections:
+            connection.close()
         server.stop()
 
 

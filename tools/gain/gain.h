@@ -66,6 +66,7 @@ struct GainResult {
   uint64_t kv_memory_bytes = 0;
   bool kv_memory_given = false;  // not what was free
   bool compares = true;          // one of the policies quantizes
+  std::string gpu;               // its name; empty: it ran on the CPU
   std::string instruction_set;
   int threads = 1;
   double read_bytes_per_s = 0;  // by a plain loop over more than the processor's caches

@@ -229,7 +229,7 @@ std::vector<std::string> notes_of(const GainResult& result) {
   if (any([](const GainPoint& point) { return point.fits() && !point.prefill_whole; })) {
     notes.push_back(fmt::format(
         "~ of prefill: the rate of one step of at most {} tokens in the middle of the context.",
-        prefill_chunk));
+        result.gpu.empty() ? prefill_chunk : prefill_chunk_on_gpu));
   }
   if (!result.interleaved) {
     notes.emplace_back(
@@ -328,6 +328,8 @@ nlohmann::ordered_json inputs_of(const GainResult& result) {
   inputs["kv_memory_bytes"] = result.kv_memory_bytes;
   inputs["kv_memory_given"] = result.kv_memory_given;
   inputs["weight_bytes"] = result.weight_bytes;
+  inputs["gpu"] =
+      result.gpu.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.gpu);
   inputs["threads"] = result.threads;
   inputs["instruction_set"] = result.instruction_set;
   inputs["read_bytes_per_s"] = result.read_bytes_per_s;
@@ -504,23 +506,33 @@ std::string gain_sentence(const GainResult& result, const GainChoice& choice) {
       unsure ? ", not in every round more; a quieter machine or more --time-budget can tell" : "");
 }
 
+namespace {
+
+std::string machine_text(const GainResult& result) {
+  if (!result.gpu.empty()) return result.gpu;
+  return fmt::format("{}, {}", counted(static_cast<uint64_t>(result.threads), "thread"),
+                     result.instruction_set);
+}
+
+}  // namespace
+
 Report gain_report(const GainResult& result) {
   Report report;
   report.command = "gain";
   report.facts = {fmt::format("{}: weights {}, {} for the cache of each policy", result.model,
                               gigabytes(static_cast<double>(result.weight_bytes)),
                               gigabytes(static_cast<double>(result.kv_memory_bytes))),
-                  fmt::format("{}, {}, reads {:.1f} GB/s (measured)",
-                              counted(static_cast<uint64_t>(result.threads), "thread"),
-                              result.instruction_set, result.read_bytes_per_s / 1e9)};
+                  fmt::format("{}, reads {:.1f} GB/s (measured)", machine_text(result),
+                              result.read_bytes_per_s / 1e9)};
   report.inputs = inputs_of(result);
   report.hashes["model"] = hash_text(result.model_fingerprint);
   // What is free may change between two runs of one command.
-  report.hashes["options"] =
-      fmt::format("contexts {}; policies {}; kv memory {}; threads {}; {}",
-                  fmt::join(result.contexts, " "), fmt::join(result.words, " "),
-                  result.kv_memory_given ? std::to_string(result.kv_memory_bytes) : "what is free",
-                  result.threads, result.instruction_set);
+  report.hashes["options"] = fmt::format(
+      "contexts {}; policies {}; kv memory {}; {}", fmt::join(result.contexts, " "),
+      fmt::join(result.words, " "),
+      result.kv_memory_given ? std::to_string(result.kv_memory_bytes) : "what is free",
+      result.gpu.empty() ? fmt::format("threads {}; {}", result.threads, result.instruction_set)
+                         : result.gpu);
   report.tables = {main_table(result), spread_table(result)};
   if (!result.points.empty()) {
     report.figures = {{speed_up_chart(result, false), "gain"},

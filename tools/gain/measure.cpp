@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kvart/cores.h"
+#include "kvart/gpu.h"
 #include "tools/gain/arithmetic.h"
 #include "tools/gain/bandwidth.h"
 #include "tools/gain/gain.h"
@@ -93,9 +94,18 @@ Status Measurement::begin() {
   KVART_RETURN_IF_ERROR(check_memory());
   KVART_RETURN_IF_ERROR(choose_contexts());
   result_.interleaved = fits_at_once();
-  result_.read_bytes_per_s =
-      read_bandwidth(bandwidth_buffer_bytes(options_.available_bytes), options_.threads,
-                     [this] { return watch_.interrupted(); });
+  if (model_.device() == Device::cpu) {
+    result_.read_bytes_per_s =
+        read_bandwidth(bandwidth_buffer_bytes(options_.available_bytes), options_.threads,
+                       [this] { return watch_.interrupted(); });
+    return {};
+  }
+  const auto gpu = gpu_figures();
+  if (!gpu.ok()) return gpu.error();
+  result_.gpu = gpu->name;
+  const auto bandwidth = gpu_read_bandwidth();
+  if (!bandwidth.ok()) return bandwidth.error();
+  result_.read_bytes_per_s = *bandwidth;
   return {};
 }
 
@@ -125,7 +135,7 @@ bool Measurement::holds_one(const NamedPolicy& named, int64_t context) const {
   input.policy = named.policy;
   input.context_tokens = context;
   input.budget_bytes = options_.kv_memory_bytes;
-  input.step_tokens = prefill_chunk;
+  input.step_tokens = prefill_chunk_of(model_);
   return plan_memory(input).ok();
 }
 
@@ -164,7 +174,8 @@ Result<int64_t> Measurement::prefill_tokens() {
   if (trial->seconds.empty()) return 0;
   const auto policies = static_cast<double>(options_.policies.size());
   const double token_s = trial->seconds.front() / static_cast<double>(shortest);
-  const double least_s = token_s * policies * static_cast<double>(shortest + prefill_chunk);
+  const double least_s =
+      token_s * policies * static_cast<double>(shortest + prefill_chunk_of(model_));
   if (least_s > left_s() + late_s_) {
     result_.notes.push_back(fmt::format(
         "At the speed of now the prompts alone would take {:.0f} s: too long for the time.",
@@ -339,7 +350,8 @@ double Measurement::least_s(int64_t context) const {
   double seconds = 0;
   for (const GainPoint& point : result_.points) {
     if (point.context_tokens != before || point.prefill_s.empty()) continue;
-    seconds += point.prefill_s.back() * prefill_chunk / static_cast<double>(point.prefill_tokens) +
+    seconds += point.prefill_s.back() * prefill_chunk_of(model_) /
+                   static_cast<double>(point.prefill_tokens) +
                least_steps * spread_of(point.one_step_s).middle;
   }
   return seconds * (1 + static_cast<double>(context) / static_cast<double>(before)) / 2;

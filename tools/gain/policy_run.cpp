@@ -29,11 +29,12 @@ std::vector<int32_t> some_tokens(int64_t count, int vocab) {
   return tokens;
 }
 
-SessionOptions session_options(const GainOptions& options, const Policy& policy, int64_t context) {
+SessionOptions session_options(const Model& model, const GainOptions& options, const Policy& policy,
+                               int64_t context) {
   SessionOptions session;
   session.policy = policy;
   session.context_tokens = context;
-  session.max_step_tokens = prefill_chunk;
+  session.max_step_tokens = prefill_chunk_of(model);
   session.threads = options.threads;
   session.prefix_caching = false;
   return session;
@@ -69,7 +70,7 @@ Result<PrefilledSequence> open_prefill(const Model& model, const GainOptions& op
                                        const Policy& policy, int64_t tokens) {
   PrefilledSequence sequence;
   sequence.tokens = tokens;
-  auto session = Session::create(model, session_options(options, policy, tokens));
+  auto session = Session::create(model, session_options(model, options, policy, tokens));
   if (!session.ok()) return session.error();
   sequence.session = std::move(*session);
   const auto id = sequence.session->start({}, "");
@@ -86,10 +87,11 @@ Status prefill(const Model& model, PrefilledSequence& sequence,
   if (!id.ok()) return id.error();
   sequence.id = *id;
   const std::vector<int32_t> tokens = some_tokens(sequence.tokens, model.config().vocab);
+  const int chunk = prefill_chunk_of(model);
   double seconds = 0;
-  for (int64_t at = 0; at < sequence.tokens; at += prefill_chunk) {
+  for (int64_t at = 0; at < sequence.tokens; at += chunk) {
     if (is_over()) return {};
-    const int64_t count = std::min<int64_t>(prefill_chunk, sequence.tokens - at);
+    const int64_t count = std::min<int64_t>(chunk, sequence.tokens - at);
     const bool last = at + count == sequence.tokens;
     const auto took =
         timed_step(session, sequence.id,
@@ -109,14 +111,15 @@ Result<PolicyRun> PolicyRun::open(const Model& model, const GainOptions& options
   run.source_ = &source;
   run.point_.word = policy.word;
   run.point_.context_tokens = context;
-  SessionOptions wanted = session_options(options, policy.policy, context);
+  run.prefill_chunk_ = prefill_chunk_of(model);
+  SessionOptions wanted = session_options(model, options, policy.policy, context);
   wanted.max_sequences = 0;
   wanted.budget_bytes = options.kv_memory_bytes;
   const auto plan = plan_memory(plan_input(model.config(), wanted));
   if (!plan.ok() && plan.error().code == ErrorCode::out_of_memory) return run;
   if (!plan.ok()) return plan.error();
   run.batch_max_ = std::min(options.batch_max, plan->sequences);
-  wanted.max_step_tokens = std::max(prefill_chunk, static_cast<int>(run.batch_max_));
+  wanted.max_step_tokens = std::max(run.prefill_chunk_, static_cast<int>(run.batch_max_));
   auto session = Session::create(model, wanted);
   if (!session.ok()) return session.error();
   run.session_ = std::move(*session);
@@ -129,9 +132,10 @@ Status PolicyRun::measure_prefill() {
   point_.prefill_tokens = source_->tokens;
   point_.prefill_s = source_->seconds;
   if (point_.prefill_whole) return {};
-  const int64_t middle = (point_.context_tokens - prefill_chunk) / 2 / block_tokens * block_tokens;
+  const int64_t chunk = std::min<int64_t>(prefill_chunk_, point_.context_tokens / 2);
+  const int64_t middle = (point_.context_tokens - chunk) / 2 / block_tokens * block_tokens;
   const int64_t depth = std::max(middle, source_->tokens);
-  const int64_t count = std::min<int64_t>(prefill_chunk, point_.context_tokens - depth);
+  const int64_t count = std::min<int64_t>(chunk, point_.context_tokens - depth);
   const auto id = session_->imitate(*source_->session, source_->id, depth);
   if (!id.ok()) return id.error();
   const std::vector<int32_t> tokens(static_cast<size_t>(count), 1);

@@ -12,8 +12,12 @@
 
 namespace kvart::tools {
 
-// Tokens of a step of prefill.
+// Tokens of a step of prefill: a GPU needs more of them to be busy.
 inline constexpr int prefill_chunk = 256;
+inline constexpr int prefill_chunk_on_gpu = 2048;
+inline int prefill_chunk_of(const Model& model) {
+  return model.device() == Device::cuda ? prefill_chunk_on_gpu : prefill_chunk;
+}
 
 // A sequence that was computed, in a session of its own, and what that took, once a round.
 struct PrefilledSequence {
@@ -64,6 +68,7 @@ class PolicyRun {
   std::unique_ptr<Session> session_;
   const PrefilledSequence* source_ = nullptr;
   int64_t batch_max_ = 0;
+  int prefill_chunk_ = 0;
   std::vector<SequenceId> sequences_;
   GainPoint point_;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/cuda/cuda_status.h"
 #include "attention/cuda/launch.h"
 #include "attention/cuda/plan_memory.h"
 #include "base/check.h"
@@ -18,13 +19,6 @@ namespace kvart {
 namespace {
 
 using namespace cuda;
-
-Status status_of(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  const ErrorCode code =
-      error == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::unsupported;
-  return Error{code, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
-}
 
 cudaStream_t stream_of(CudaStream stream) {
   return static_cast<cudaStream_t>(stream);
@@ -73,7 +67,7 @@ class DeviceAttention final : public CudaAttention {
         limits_(limits),
         kernels_(kernels),
         multiprocessors_(device.multiprocessors),
-        memory_(cache->page_layout(), limits, device),
+        memory_(cache->page_layout(), cache->slot_layout(), limits, device),
         workspace_(static_cast<uint8_t*>(workspace)) {
     const PageLayout& layout = cache->page_layout();
     prefills_.assign(layout.groups(), kernels_ == CudaKernels::fastest);
@@ -97,7 +91,8 @@ class DeviceAttention final : public CudaAttention {
     return status_of(cudaMemset(workspace_, 0, memory_.total_bytes()), "workspace");
   }
 
-  Status plan(std::span<const SequenceStep> steps, CudaStream stream) override;
+  Status plan(std::span<const SequenceStep> steps, CudaStream stream, bool continued) override;
+  [[nodiscard]] bool takes_over(const SequenceStep& step) const override;
   Status append(int layer, Element type, const void* k, const void* v, CudaStream stream) override;
   Status attend(int layer, const AttentionParams& params, Element type, const void* q, void* out,
                 CudaStream stream) override;
@@ -110,6 +105,8 @@ class DeviceAttention final : public CudaAttention {
   void add_units(const SequenceStep& from, int group);
   void add_tiles(const SequenceStep& from, int table);
   void add_table(const SequenceStep& from, int group, int table);
+  void add_staging(const SequenceStep& from, int group, int64_t block, BlockAddress* to);
+  [[nodiscard]] const uint8_t* staged_page(SequenceId sequence, int group, int64_t block) const;
   [[nodiscard]] PlanView view(int group) const;
   [[nodiscard]] static bool in_tiles(const SequenceStep& step) {
     return step.count >= prefill_rows_min;
@@ -139,6 +136,16 @@ class DeviceAttention final : public CudaAttention {
   int table_ = 0;
   int tiles_ = 0;
   int short_rows_ = 0;  // that are in no tile
+  // Of each group, how much of its staging is taken; and which blocks have pages there.
+  struct StagedPage {
+    SequenceId sequence;
+    int64_t block;
+    int group;
+    const uint8_t* page;
+  };
+  std::vector<int> staged_slots_;
+  std::vector<int> staged_pages_count_;
+  std::vector<StagedPage> staged_pages_;
 };
 
 PlanView DeviceAttention::view(int group) const {
@@ -163,11 +170,52 @@ void DeviceAttention::add_table(const SequenceStep& from, int group, int table) 
     const BlockPlace& place = places[b];
     to[b] = {place.page < 0 ? nullptr : cache_->page(group, place.page),
              place.slot < 0 ? nullptr : cache_->slot(group, place.slot)};
-    if (b < from.first / block_tokens) continue;
-    KVART_CHECK(to[b].slot != nullptr, "block %lld has no slot", static_cast<long long>(b));
-    KVART_CHECK(from.first + from.count < (b + 1) * block_tokens || b < cache_->sink_blocks() ||
-                    to[b].page != nullptr,
-                "block %lld has no page", static_cast<long long>(b));
+    if (b >= from.first / block_tokens) {
+      add_staging(from, group, b, &to[b]);
+    } else if (to[b].page == nullptr) {
+      to[b].page = staged_page(from.sequence, group, b);
+    }
+  }
+}
+
+// Null: there is none.
+const uint8_t* DeviceAttention::staged_page(SequenceId sequence, int group, int64_t block) const {
+  for (const StagedPage& staged : staged_pages_) {
+    const bool same = staged.sequence == sequence && staged.group == group && staged.block == block;
+    if (same) return staged.page;
+  }
+  return nullptr;
+}
+
+bool DeviceAttention::takes_over(const SequenceStep& step) const {
+  const int64_t first = step.first / block_tokens;
+  const int64_t last = (step.first + step.count - 1) / block_tokens;
+  for (int group = 0; first < last && group < cache_->page_layout().groups(); ++group) {
+    const std::span<const BlockPlace> places = cache_->blocks(step.sequence, group);
+    if (places[last].slot >= 0 && places[last].slot == places[first].slot) return true;
+  }
+  return false;
+}
+
+// What a block of this batch lacks in the cache; see PlanMemory.
+void DeviceAttention::add_staging(const SequenceStep& from, int group, int64_t block,
+                                  BlockAddress* to) {
+  const bool fills = from.first + from.count >= (block + 1) * block_tokens;
+  const auto number = static_cast<long long>(block);
+  if (to->slot == nullptr) {
+    KVART_CHECK(fills && block * block_tokens >= from.first, "block %lld has no slot", number);
+    const size_t at = static_cast<size_t>(staged_slots_[group]++);
+    KVART_CHECK(at < static_cast<size_t>(memory_.staged_blocks), "block %lld", number);
+    to->slot =
+        workspace_ + memory_.staged_slots(group) + at * cache_->slot_layout().block_bytes(group);
+  }
+  if (to->page == nullptr && fills && block >= cache_->sink_blocks()) {
+    KVART_CHECK(cache_->page_layout().window(group) > 0, "block %lld has no page", number);
+    const size_t at = static_cast<size_t>(staged_pages_count_[group]++);
+    KVART_CHECK(at < static_cast<size_t>(memory_.staged_blocks), "block %lld", number);
+    to->page =
+        workspace_ + memory_.staged_pages(group) + at * cache_->page_layout().block_bytes(group);
+    staged_pages_.push_back({from.sequence, block, group, to->page});
   }
 }
 
@@ -181,7 +229,7 @@ void DeviceAttention::add_units(const SequenceStep& from, int group) {
       const auto position = static_cast<int>(from.first) + i;
       const RowUnits units = RowUnits::of(position, window, cache_->sink_blocks());
       const bool tiled = prefills_[group] && in_tiles(from);
-      to[i + 1] = to[i] + (tiled ? 0 : units.count(sealed_units));
+      to[i + 1] = to[i] + (tiled ? 0 : row_units + units.count(sealed_units));
     }
   }
 }
@@ -222,10 +270,16 @@ void DeviceAttention::add_step(const SequenceStep& from, int index) {
   table_ += static_cast<int>((end + block_tokens - 1) / block_tokens);
 }
 
-Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream stream) {
+Status DeviceAttention::plan(std::span<const SequenceStep> steps, CudaStream stream,
+                             bool continued) {
   KVART_RETURN_IF_ERROR(status_of(cudaEventSynchronize(sent_), "earlier work"));
   KVART_CHECK(steps.size() <= static_cast<size_t>(limits_.max_steps), "%zu steps", steps.size());
   rows_ = filled_ = table_ = tiles_ = short_rows_ = 0;
+  staged_slots_.assign(cache_->page_layout().groups(), 0);
+  if (!continued) {
+    staged_pages_count_.assign(cache_->page_layout().groups(), 0);
+    staged_pages_.clear();
+  }
   steps_ = static_cast<int>(steps.size());
   for (int i = 0; i < steps_; ++i) {
     const SequenceStep& step = steps[i];
@@ -370,7 +424,11 @@ Result<CudaDevice> cuda_device() {
 
 uint64_t CudaAttention::workspace_bytes(const PageLayout& layout, const CudaLimits& limits,
                                         const CudaDevice& device) {
-  return PlanMemory(layout, limits, device).total_bytes();
+  std::vector<LayerShape> shapes;
+  shapes.reserve(static_cast<size_t>(layout.layers()));
+  for (int i = 0; i < layout.layers(); ++i) shapes.push_back(layout.shape(i));
+  const std::vector<LayerFormats> open(shapes.size(), {&open_block_format(), &open_block_format()});
+  return PlanMemory(layout, PageLayout(shapes, open), limits, device).total_bytes();
 }
 
 Result<std::unique_ptr<CudaAttention>> CudaAttention::create(KvCache* cache,

@@ -84,6 +84,11 @@ struct RowUnits {
 // A sealed block is read in 1 or 2 units.
 inline constexpr int unit_sizes = 2;
 
+// Going from one row and KV head to the next takes a block of threads about as long as so many
+// units: results are merged and written, queries loaded, rings run dry. So where work is shared
+// out each of them has so many units more, at its beginning, that nobody does.
+inline constexpr int row_units = 5;
+
 // A group of layers as the kernels see it.
 struct PlanView {
   const PlannedStep* steps;
@@ -91,8 +96,9 @@ struct PlanView {
   const PlannedTile* tiles;
   const int* filled;  // places in the table of blocks that the batch fills, -1: none
   const BlockAddress* table;
-  int* failed;       // one for each step
-  const int* units;  // [unit_sizes][max_rows + 1]: units of the rows before, of those not in tiles
+  int* failed;  // one for each step
+  // [unit_sizes][max_rows + 1]: of the rows before that are not in tiles, units and row_units
+  const int* units;
   int units_stride;
 };
 

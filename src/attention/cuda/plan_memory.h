@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "attention/cuda/launch.h"
 #include "attention/cuda/plan.h"
@@ -12,7 +13,9 @@ namespace kvart::cuda {
 
 class PlanMemory {
  public:
-  PlanMemory(const PageLayout& layout, const CudaLimits& limits, const CudaDevice& device) {
+  // layout, slots: of pages and of blocks in full precision.
+  PlanMemory(const PageLayout& layout, const PageLayout& slots, const CudaLimits& limits,
+             const CudaDevice& device) {
     steps = take(sizeof(PlannedStep) * limits.max_steps);
     rows = take(sizeof(PlannedRow) * limits.max_rows);
     tiles = take(sizeof(PlannedTile) * tiles_max(limits.max_steps, limits.max_rows));
@@ -31,6 +34,12 @@ class PlanMemory {
           partial_bytes, decode_partial_bytes(layout.shape(i).head_dim, device.multiprocessors));
     }
     partial = take(partial_bytes);
+    staged_blocks = limits.max_rows / block_tokens;
+    for (int group = 0; group < layout.groups(); ++group) {
+      staged_slots_.push_back(take(staged_blocks * slots.block_bytes(group)));
+      const bool windowed = layout.window(group) > 0;
+      staged_pages_.push_back(take(windowed ? staged_blocks * layout.block_bytes(group) : 0));
+    }
   }
 
   // Of that many steps and rows.
@@ -47,6 +56,11 @@ class PlanMemory {
   size_t arrived = 0;
   size_t partial = 0;
   int units_stride = 0;
+  // Blocks that a batch fills and that have no place in the cache: in full precision those that
+  // begin and end within it, and sealed those that no later batch sees.
+  int staged_blocks = 0;
+  [[nodiscard]] size_t staged_slots(int group) const { return staged_slots_[group]; }
+  [[nodiscard]] size_t staged_pages(int group) const { return staged_pages_[group]; }
   [[nodiscard]] size_t table(int group) const { return tables_ + group * table_bytes_; }
   // Of the rows before each row, [unit_sizes][units_stride].
   [[nodiscard]] size_t units(int group) const { return units_ + group * units_bytes_; }
@@ -67,6 +81,8 @@ class PlanMemory {
   size_t units_bytes_ = 0;
   size_t plan_bytes_ = 0;
   size_t end_ = 0;
+  std::vector<size_t> staged_slots_;
+  std::vector<size_t> staged_pages_;
 };
 
 }  // namespace kvart::cuda

@@ -16,7 +16,7 @@ class Sender {
   __device__ Sender(const DecodeJob& job, Ring<Shape>& ring, int share, int end)
       : job_(&job), ring_(&ring), share_(share), end_(end) {
     if (threadIdx.x % 32 == 0) {
-      place().at = place().next = place().next_end = static_cast<int>(blockIdx.x) * share;
+      place().next = place().next_end = static_cast<int>(blockIdx.x) * share;
       place().taken = place().sent = place().left = 0;
       place().k_sent = false;
     }
@@ -43,19 +43,15 @@ class Sender {
 
   // The segment that the warp is at; false: it is done.
   __device__ bool has_segment() {
-    if (place().at >= end_) return false;
-    if (place().sent == place().taken) {  // none of the units up to there are this warp's
-      begin_segment<false>(place().next_end);
-    }
-    return true;
+    if (place().sent > place().taken) return true;
+    if (place().next_end >= end_) return false;
+    begin_segment<false>(place().next_end);  // none of the units up to there are this warp's
+    return place().sent > place().taken;
   }
   __device__ const SegmentWork& work() const { return work_of(place().taken); }
   __device__ void end_segment() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      place().at += work().segment.count;
-      ++place().taken;
-    }
+    if (threadIdx.x % 32 == 0) ++place().taken;
     __syncwarp();
   }
 
@@ -83,10 +79,17 @@ class Sender {
     return true;
   }
 
-  // Unless earlier kernels may still write them, the segment's queries are fetched too.
+  // The segment at that place, if there is one. Unless earlier kernels may still write them, its
+  // queries are fetched too.
   template <bool only_settled>
   __device__ void begin_segment(int at) {
     const Segment segment = segment_at(*job_, at, end_);
+    if (segment.count == 0) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) place().next = place().next_end = end_;
+      __syncwarp();
+      return;
+    }
     if (!only_settled) fetch_queries(segment);
     const int first_part = segment.begin / share_;
     const SegmentWork work = {segment, job_->attend.plan.rows[segment.row].position, first_part,
@@ -95,8 +98,8 @@ class Sender {
     if (threadIdx.x % 32 == 0) {
       work_of(place().sent) = work;
       ++place().sent;
-      place().next = at;
-      place().next_end = at + segment.count;
+      place().next = segment.at;
+      place().next_end = segment.at + segment.count;
     }
     __syncwarp();
   }
@@ -107,6 +110,7 @@ class Sender {
     if (place().next == place().next_end) {
       if (place().next >= end_ || place().sent - place().taken == Memory::segments) return false;
       begin_segment<only_settled>(place().next);
+      if (place().next == place().next_end) return false;
     }
     constexpr int all_ahead = Memory::ahead * decode_warps;
     const Segment segment = work_of(place().sent - 1).segment;

@@ -2,7 +2,8 @@
 // belong to whom.
 //
 // The units of all rows and KV heads (RowUnits) lie in one line, more than once where a KV head has
-// more than 8 query heads, and each block of threads takes as many of it as the others.
+// more than 8 query heads, and each block of threads takes as many of it as the others. Before
+// those of each row and KV head lie row_units that are none: what going there takes.
 #pragma once
 
 #include <cstdint>
@@ -85,17 +86,18 @@ struct UnitShape {
 struct DecodeJob {
   AttendJob attend;
   int head_sets;     // of up to heads_max query heads, that the heads of a KV head make
-  const int* units;  // of the rows before each row
+  const int* units;  // of the rows before each row, with row_units of each
   float* partial;    // [blocks of threads][2][heads_max * (d + 2)]
   int* arrived;      // [blocks of threads]
 };
 
-// Part of the units of one row and set of query heads.
+// Part of the units of one row and set of query heads; of none, where there are no more.
 struct Segment {
   int row;
   int kv_head;
   int first_head;  // query heads
   int heads;
+  int at;     // in the line
   int first;  // unit
   int count;
   int begin;  // of all units of this row and set, in the line
@@ -117,6 +119,7 @@ __device__ inline int row_at(const int* units, int rows, int sets, int at) {
   return low;
 }
 
+// The first one from that place on, which is before `end`.
 __device__ inline Segment segment_at(const DecodeJob& job, int at, int end) {
   const int sets = job.attend.place.kv_heads * job.head_sets;  // of a row
   const int group = job.attend.params.q_heads / job.attend.place.kv_heads;
@@ -127,16 +130,12 @@ __device__ inline Segment segment_at(const DecodeJob& job, int at, int end) {
   const int set = (at - before * sets) / units;
   const int kv_head = set / job.head_sets;
   const int in_group = set % job.head_sets * set_heads;
-  const int begin = before * sets + set * units;
-  const int stop = min(end, begin + units);
-  return {row,
-          kv_head,
-          kv_head * group + in_group,
-          min(set_heads, group - in_group),
-          at - begin,
-          stop - at,
-          begin,
-          begin + units};
+  const int stop = before * sets + (set + 1) * units;
+  const int begin = stop - units + row_units;
+  const int first = max(at, begin);
+  return {row,   kv_head,       kv_head * group + in_group,     min(set_heads, group - in_group),
+          first, first - begin, max(0, min(end, stop) - first), begin,
+          stop};
 }
 
 // What a stage of a ring holds: tokens from that one on, sealed or in full precision.
@@ -169,9 +168,8 @@ struct SegmentWork {
   int parts;       // how many have
 };
 
-// Where a warp is in the line, and its sender, which is ahead of it.
+// Where a warp's sender is in the line, ahead of the warp.
 struct Place {
-  int at;        // where the warp's segment begins
   int taken;     // segments that the warp is done with
   int sent;      // those that the sender has begun
   int next;      // behind the units that the sender has worked out
