@@ -37,6 +37,7 @@ class CountingModel : public Model {
     return {static_cast<char>(token)};
   }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] Device device() const override { return Device::cpu; }
   [[nodiscard]] uint64_t packed_weight_bytes() const override { return 0; }
   [[nodiscard]] uint64_t fingerprint() const override { return 1; }
   [[nodiscard]] std::unique_ptr<TextStream> text_stream(bool /*show*/) const override {
