@@ -1,6 +1,9 @@
 // Blocks of random codes under one scale, matrix by matrix.
 #include "model/dummy_weights.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -91,6 +94,17 @@ Status make_layer(const ModelConfig& config, const Architecture& architecture, D
 }
 
 }  // namespace
+
+Status check_dummy_memory(const ModelConfig& config) {
+  const auto memory =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t weights = config.parameters() / 32 * block_bytes;
+  if (weights <= memory) return {};
+  return Error{ErrorCode::out_of_memory,
+               fmt::format("{}: weights of 4 bits take {} bytes and this machine has {} bytes of "
+                           "memory; use a smaller shape",
+                           config.source, weights, memory)};
+}
 
 Result<Weights> dummy_weights(const ModelConfig& config, const Architecture& architecture,
                               ThreadPool* pool) try {

@@ -247,6 +247,21 @@ Result<std::unique_ptr<Model>> finished(std::unique_ptr<LoadedModel> model, int 
   return std::unique_ptr<Model>(std::move(model));
 }
 
+// All that a dummy's weights and what is computed with them depend on.
+std::string shape_text(const ModelConfig& config) {
+  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.source,
+                                 config.architecture, config.layers, config.hidden, config.ffn,
+                                 config.q_heads, config.head_dim, config.rope_dim, config.vocab,
+                                 config.tied_embeddings, config.qkv_bias, config.experts,
+                                 config.experts_used, config.expert_ffn, config.context_length);
+  text += fmt::format(" {} {} {} {} {}", config.rope_theta, config.rope_theta_local,
+                      config.rope_scaling.type, config.rope_scaling.factor, config.norm_eps);
+  for (const LayerShape& layer : config.layer_shapes) {
+    text += fmt::format(" {}x{}w{}", layer.kv_heads, layer.head_dim, layer.window);
+  }
+  return text;
+}
+
 // Bytes, so that any text has tokens.
 TokenizerData byte_vocabulary() {
   TokenizerData data;
@@ -268,6 +283,7 @@ TokenizerData byte_vocabulary() {
 Result<std::unique_ptr<Model>> Model::dummy(const ModelConfig& config, int threads, Device device) {
   KVART_RETURN_IF_ERROR(check_load(threads, device));
   KVART_RETURN_IF_ERROR(config.check_runnable());
+  KVART_RETURN_IF_ERROR(check_dummy_memory(config));
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
   TokenizerData data = byte_vocabulary();
@@ -279,9 +295,7 @@ Result<std::unique_ptr<Model>> Model::dummy(const ModelConfig& config, int threa
   auto weights = dummy_weights(config, architecture, &pool);
   if (!weights) return Error{weights.error().code, config.source + ": " + weights.error().message};
   // Caches of processes are apart; within one the shape tells dummies apart.
-  const std::string shape =
-      fmt::format("{} {} {} {} {} {} {} {}", config.source, config.architecture, config.layers,
-                  config.hidden, config.ffn, config.q_heads, config.head_dim, config.vocab);
+  const std::string shape = shape_text(config);
   const uint64_t fingerprint = XXH3_64bits(shape.data(), shape.size());
   return finished(
       std::make_unique<LoadedModel>(config, architecture, RopePairing::halves,

@@ -62,6 +62,20 @@ TEST(DummyModel, IsTheSameForTheSameShapeWhateverTheThreads) {
   }
 }
 
+TEST(DummyModel, AnotherShapeIsAnotherModel) {
+  const uint64_t one = (*Model::dummy(config("llama"), 1))->fingerprint();
+  ModelConfig other = config("llama");
+  for (LayerShape& layer : other.layer_shapes) layer.kv_heads = 4;
+  other.kv_heads = 4;
+  EXPECT_NE((*Model::dummy(other, 1))->fingerprint(), one);
+  other = config("llama");
+  other.rope_theta = 20000;
+  EXPECT_NE((*Model::dummy(other, 1))->fingerprint(), one);
+  other = config("llama");
+  other.tied_embeddings = true;
+  EXPECT_NE((*Model::dummy(other, 1))->fingerprint(), one);
+}
+
 TEST(DummyModel, WhatCannotBeIsRefused) {
   ModelConfig shape = config("llama");
   shape.run_refusal = "no such thing";
@@ -75,6 +89,12 @@ TEST(DummyModel, WhatCannotBeIsRefused) {
   shape.vocab = 100;  // fewer than there are bytes
   EXPECT_FALSE(Model::dummy(shape, 1).ok());
   EXPECT_FALSE(Model::dummy(config("llama"), 0).ok());
+  shape = config("llama");
+  shape.ffn = 1 << 30;
+  shape.hidden = 1 << 16;
+  const auto large = Model::dummy(shape, 1);
+  ASSERT_FALSE(large.ok());
+  EXPECT_THAT(large.error().message, testing::HasSubstr("bytes of memory"));
 }
 
 TEST(DummyModel, TextGoesInAndOutAsBytes) {

@@ -72,6 +72,24 @@ class WrongWords(Case):
         text = self.refused("plan", "Llama-3-8B", "--gpu", "A100", words=["A100-40GB or A100-80GB"])
         self.assertNotIn("H100", text)
 
+    def test_models_without_weights_and_devices(self):
+        config = {**LLAMA, "num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 192,
+                  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+                  "vocab_size": 300, "rms_norm_eps": 1e-5}
+        path = self.write("config.json", json.dumps(config))
+        run_it = ("run", "--model-shape", path, "-p", "hi", "-n", "3", "--raw", "--ignore-eos")
+        done = run(*run_it)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("run", path, "--load-format", "dummy", *run_it[3:])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused("run", "-p", "hi", words=["MODEL", "--model-shape"])
+        self.refused("run", path, *run_it[1:], words=["--model-shape"])
+        self.refused("gain", "gemma-2-2b", "--load-format", "dummy",
+                     words=["Gemma-2-2B", "windows", "config.json"])
+        self.refused("gain", "--model-shape", "no-such", words=["no-such", "Llama-3-8B"])
+        self.refused("run", path, "-p", "hi", "--device", "gpu", words=["--device", "cuda"])
+        self.refused("run", path, "-p", "hi", "--load-format", "none", words=["--load-format"])
+
     def test_options_that_contradict(self):
         self.refused("run", "m.gguf", "-p", "x", "--forced", 3, words=["--forced", "--token-ids"])
         self.refused("run", "m.gguf", "-f", "x", "--token-ids", "y", words=["--token-ids"])

@@ -119,6 +119,7 @@ std::string run_key(const Model& model, const WholeOptions& options) {
       {"version", KVART_VERSION},
       {"build", build_hash()},
       {"model", hash_text(model.fingerprint())},
+      {"device", model.device() == Device::cuda ? "cuda" : "cpu"},
       {"policies", options.caches.words},
       // What is free may change between two runs of one command.
       {"kv_memory_bytes", options.caches.kv_memory_given ? options.caches.kv_memory_bytes : 0},
